@@ -1,0 +1,262 @@
+"""The one door from configuration to objects, and to a trained model on disk."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra.utils import get_object
+from omegaconf import DictConfig, OmegaConf
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from xpress_exp.drafter import DFlashDrafter
+from xpress_exp.head import CorrectionHead
+from xpress_exp.run_dir import (
+    ArtefactError,
+    RunDir,
+    atomic_path,
+    read_json,
+    sha256_file,
+    write_json,
+)
+from xpress_exp.schema import run_path
+from xpress_exp.target import TargetModel, vocab_logits
+from xpress_exp.types import ModelDims, SlotConvention, SlotMap
+
+# Keys of the drafter group that say how the drafter is used, not how it is built.
+_USAGE_KEYS = (
+    "init",
+    "block_size",
+    "slot_convention",
+    "num_unused_slots",
+    "target_layer_ids",
+    "draft_vocab",
+)
+# A drafter's weights mean something else when one of these differs.
+ARCHITECTURE_KEYS = (
+    "num_layers",
+    "intermediate_size",
+    "num_heads",
+    "num_kv_heads",
+    "head_dim",
+    "slot_convention",
+    "target_layer_ids",
+    "mask_token_id",
+)
+RELEASED = "released"
+SCRATCH = "scratch"
+
+
+class DraftModel(nn.Module):
+    """A drafter with its correction head and the target's frozen LM head.
+
+    Only drafter and head are parameters; lm_head [V, H] is the target's and is never saved.
+    vocab_ids int64 [V'] lists a reduced draft vocabulary, None means the full one;
+    vocab_index int64 [V] is its inverse with -1 outside.
+    """
+
+    lm_head: Tensor
+    draft_rows: Tensor
+    vocab_ids: Tensor | None
+    vocab_index: Tensor | None
+
+    def __init__(
+        self, drafter: DFlashDrafter, head: CorrectionHead, lm_head: Tensor, vocab_ids: Tensor | None
+    ) -> None:
+        super().__init__()
+        self.drafter = drafter
+        self.head = head
+        self.register_buffer("lm_head", lm_head, persistent=False)
+        self.register_buffer("vocab_ids", vocab_ids, persistent=False)
+        rows, index = lm_head, None
+        if vocab_ids is not None:
+            rows = lm_head[vocab_ids]
+            index = torch.full((len(lm_head),), -1, device=lm_head.device)
+            index[vocab_ids] = torch.arange(len(vocab_ids), device=lm_head.device)
+        self.register_buffer("draft_rows", rows, persistent=False)
+        self.register_buffer("vocab_index", index, persistent=False)
+
+    @property
+    def slots(self) -> SlotMap:
+        return self.drafter.slots
+
+    def base_logits(self, hidden: Tensor) -> Tensor:
+        """Logits of the bare drafter, float32 (float64 for float64) [..., V'] of hidden [..., H]."""
+        logits = vocab_logits(hidden, self.draft_rows)
+        return logits if logits.dtype == torch.float64 else logits.float()
+
+    def refold(self) -> None:
+        """Rebuild the head's inference tables after its weights have changed."""
+        self.head.refold()
+
+
+def build_part(node: DictConfig | Mapping[str, Any], **arguments: Any) -> Any:
+    """Instantiate the `_target_` of a group; its `name` is a label, not an argument."""
+    plain = OmegaConf.to_container(node, resolve=True) if isinstance(node, DictConfig) else node
+    assert isinstance(plain, Mapping)
+    settings = {k: v for k, v in plain.items() if k not in ("name", "_target_")}
+    # Called directly: hydra's instantiate would turn dataclass arguments into dicts.
+    return get_object(plain["_target_"])(**settings, **arguments)
+
+
+def build_slots(drafter: DictConfig) -> SlotMap:
+    """Slot map of the drafter group."""
+    convention = SlotConvention(drafter.slot_convention)
+    return SlotMap(convention, drafter.block_size, drafter.num_unused_slots)
+
+
+def build_target(cfg: DictConfig) -> TargetModel:
+    """The frozen target with the feature layers of the drafter group."""
+    return build_part(
+        cfg.target, layer_ids=list(cfg.drafter.target_layer_ids), cache_dir=cfg.paths.cache
+    )
+
+
+def build_model(cfg: DictConfig, target: TargetModel) -> DraftModel:
+    """A model before training: the drafter from `drafter.init`, the head freshly initialised.
+
+    The initialisation is a pure function of cfg.seed. Raises ValueError when the initial drafter
+    has another architecture.
+    """
+    vocab_ids = _draft_vocabulary(cfg.drafter.draft_vocab, target)
+    dims = ModelDims(
+        hidden_size=target.hidden_size,
+        vocab_size=target.vocab_size,
+        draft_vocab_size=target.vocab_size if vocab_ids is None else len(vocab_ids),
+        slots=build_slots(cfg.drafter),
+    )
+    settings = OmegaConf.to_container(cfg.drafter, resolve=True)
+    assert isinstance(settings, dict)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(cfg.seed)
+        drafter = build_part(
+            {str(key): value for key, value in settings.items() if key not in _USAGE_KEYS},
+            dims=dims,
+            feature_size=target.feature_size,
+            token_embedding=target.embedding,
+            rope_inv_freq=target.rope_inv_freq,
+            rope_scale=target.rope_scale,
+        )
+        head = build_part(cfg.head, dims=dims, token_embedding=target.embedding)
+    if cfg.drafter.init != SCRATCH:
+        _load_initial(drafter, cfg)
+    model = DraftModel(drafter, head, target.lm_head, vocab_ids)
+    return model.to(device=target.device, dtype=_trained_dtype(target))
+
+
+def _trained_dtype(target: TargetModel) -> torch.dtype:
+    """Weights are trained in float32 even when the target is half precision."""
+    return torch.float64 if target.dtype == torch.float64 else torch.float32
+
+
+def _draft_vocabulary(path: str | None, target: TargetModel) -> Tensor | None:
+    if path is None:
+        return None
+    ids = read_json(Path(path))
+    if sorted(set(ids)) != ids or not ids or ids[0] < 0 or ids[-1] >= target.vocab_size:
+        raise ValueError(
+            f"drafter.draft_vocab={path} must list distinct ascending ids below {target.vocab_size}"
+        )
+    return torch.tensor(ids, device=target.device)
+
+
+def released_folder() -> Path:
+    """The drafter that ships with the package."""
+    return Path(str(resources.files("xpress_exp") / "asset" / "dflash_smollm2"))
+
+
+def initial_folder(cfg: DictConfig) -> Path | None:
+    """Folder whose drafter training starts from, or None for scratch."""
+    if cfg.drafter.init == SCRATCH:
+        return None
+    return released_folder() if cfg.drafter.init == RELEASED else Path(cfg.drafter.init)
+
+
+def initial_sha256(cfg: DictConfig) -> str | None:
+    """Hash of the initial drafter's weights: part of a run's identity."""
+    folder = initial_folder(cfg)
+    return None if folder is None else sha256_file(_weights_file(folder, cfg))
+
+
+def _weights_file(folder: Path, cfg: DictConfig) -> Path:
+    file = folder / "model.safetensors"
+    if not file.exists():
+        raise ValueError(
+            f"drafter.init={cfg.drafter.init}: {file} does not exist; give a run directory, a "
+            "checkpoint folder, 'released' or 'scratch'"
+        )
+    return file
+
+
+def _load_initial(drafter: DFlashDrafter, cfg: DictConfig) -> None:
+    folder = initial_folder(cfg)
+    assert folder is not None
+    file = _weights_file(folder, cfg)
+    stored = read_json(folder / "config.json")
+    stored = stored.get("drafter", stored.get("xpress_exp", {}).get("drafter"))
+    if stored is None:
+        raise ValueError(
+            f"drafter.init={cfg.drafter.init}: {folder / 'config.json'} does not describe a drafter"
+        )
+    for key in ARCHITECTURE_KEYS:
+        wanted = OmegaConf.to_container(cfg.drafter)[key]  # type: ignore[call-overload,index]
+        if stored[key] != wanted:
+            raise ValueError(
+                f"drafter.{key}={wanted}, but the drafter of drafter.init={cfg.drafter.init} has "
+                f"{stored[key]}; set drafter.{key}={json.dumps(stored[key])} or drafter.init=scratch"
+            )
+    tensors = _read_tensors(file)
+    prefix = "drafter."
+    if any(name.startswith(prefix) for name in tensors):
+        tensors = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+    _load_strict(drafter, tensors, file)
+
+
+def _read_tensors(file: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(file)
+    except (SafetensorError, OSError) as error:
+        raise ArtefactError(f"{file} cannot be read ({error}); delete it and rerun") from error
+
+
+def _load_strict(module: nn.Module, tensors: dict[str, Tensor], file: Path) -> None:
+    try:
+        module.load_state_dict(tensors, strict=True)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise ArtefactError(f"{file} does not fit this configuration: {reason}") from error
+
+
+def save_model(run: RunDir, model: DraftModel) -> str:
+    """Write drafter and head as safetensors in the run directory; returns the file's SHA-256."""
+    with atomic_path(run.model_file) as temporary:
+        tensors = {name: tensor.contiguous().cpu() for name, tensor in model.state_dict().items()}
+        save_file(tensors, temporary, metadata={"format": "pt"})
+    return sha256_file(run.model_file)
+
+
+def load_model(cfg: DictConfig, target: TargetModel) -> DraftModel:
+    """The trained model of cfg's run, in eval mode with its inference tables folded.
+
+    Raises ArtefactError when training has not finished or the file is not the one it wrote.
+    """
+    run = RunDir(run_path(cfg))
+    facts = run.done("train")
+    if facts is None:
+        raise ArtefactError(f"{run.path} has no finished training; run stages=[train] first")
+    file = run.model_file
+    if not file.exists() or sha256_file(file) != facts["model_sha256"]:
+        raise ArtefactError(
+            f"{file} does not have the hash recorded after training; delete {run.path}"
+        )
+    model = build_model(cfg, target)
+    _load_strict(model, _read_tensors(file), file)
+    model.eval().requires_grad_(False)
+    model.refold()
+    return model

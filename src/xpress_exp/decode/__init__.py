@@ -1,0 +1,16 @@
+"""Decoding with a target alone or with a drafter, and measuring both side by side."""
+
+from xpress_exp.decode.loop import decode_autoregressive, decode_speculative
+from xpress_exp.decode.sampling import random_stream, sample_token
+from xpress_exp.decode.side_by_side import Arm, MeasuredPrompt, Measurement, measure
+
+__all__ = [
+    "Arm",
+    "MeasuredPrompt",
+    "Measurement",
+    "decode_autoregressive",
+    "decode_speculative",
+    "measure",
+    "random_stream",
+    "sample_token",
+]

@@ -1,0 +1,223 @@
+"""Prefill, propose, verify, commit: plain and speculative decoding of one prompt.
+
+Both decoders share prefill, sampling and stop rules, so that their times and tokens compare.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from xpress_exp.decode.output import Output
+from xpress_exp.decode.sampling import sample_token
+from xpress_exp.solver.contract import BlockState, Solver
+from xpress_exp.types import Proposal, Round, SampleTrace
+from xpress_exp.verifier.contract import Verifier
+from xpress_exp.verifier.greedy import GreedyVerifier
+
+if TYPE_CHECKING:
+    from xpress_exp.builders import DraftModel
+    from xpress_exp.target import TargetModel
+
+
+def now_ms(device: torch.device) -> float:
+    """Wall clock in milliseconds after all queued work of `device` is done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() * 1000.0
+
+
+@dataclass(frozen=True)
+class Prefilled:
+    """State after the prompt: target cache of the prompt, its features [1, c, F], the output that
+    holds the first token, and the clock before it (milliseconds)."""
+
+    cache: Any
+    features: Tensor
+    output: Output
+    started_ms: float
+    device: torch.device
+
+
+def _prefill(
+    target: TargetModel,
+    prompt_ids: Sequence[int],
+    temperature: float,
+    max_new_tokens: int,
+    generator: torch.Generator | None,
+) -> Prefilled:
+    """Run the prompt and sample the first token from its last logits."""
+    if not prompt_ids:
+        raise ValueError("the prompt has no token; give at least one")
+    if max_new_tokens < 1:
+        raise ValueError(f"decode.max_new_tokens={max_new_tokens} generates nothing; use >= 1")
+    device = target.device
+    started = now_ms(device)
+    cache = target.new_cache()
+    ids = torch.tensor([list(prompt_ids)], device=device)
+    done = target.forward(ids, cache=cache, num_logits=1)
+    assert done.logits is not None
+    output = Output(max_new_tokens, frozenset(target.stop_token_ids))
+    output.commit(sample_token(done.logits[:, -1], temperature, generator).tolist())
+    return Prefilled(cache, done.features, output, started, device)
+
+
+def _trace(
+    prompt_ids: Sequence[int],
+    output: Output,
+    times: tuple[float, float],
+    rounds: Sequence[Round] = (),
+    step_ms: Sequence[float] = (),
+    prompt_id: str = "",
+    domain: str = "",
+) -> SampleTrace:
+    """times: prefill and decode milliseconds."""
+    return SampleTrace(
+        prompt_id=prompt_id,
+        domain=domain,
+        tokens=tuple(output.tokens),
+        rounds=tuple(rounds),
+        prompt_tokens=len(prompt_ids),
+        prefill_ms=times[0],
+        decode_ms=times[1],
+        step_ms=tuple(step_ms),
+        finish_reason="stop" if output.stopped else "length",
+    )
+
+
+@torch.inference_mode()
+def decode_autoregressive(
+    target: TargetModel,
+    prompt_ids: Sequence[int],
+    *,
+    temperature: float,
+    max_new_tokens: int,
+    generator: torch.Generator | None,
+    prompt_id: str = "",
+    domain: str = "",
+) -> SampleTrace:
+    """Decode one prompt one token at a time: the baseline of every speed-up.
+
+    prompt_ids: at least one token id. max_new_tokens counts the prefill's token. The trace has
+    one `step_ms` entry per token after the first. Raises ValueError on an empty prompt or limit.
+    """
+    state = _prefill(target, prompt_ids, temperature, max_new_tokens, generator)
+    output, steps = state.output, []
+    begun = mark = now_ms(state.device)
+    while not output.finished:
+        last = torch.tensor([[output.tokens[-1]]], device=state.device)
+        logits = target.forward(last, cache=state.cache, num_logits=1).logits
+        assert logits is not None
+        output.commit(sample_token(logits[:, -1], temperature, generator).tolist())
+        before, mark = mark, now_ms(state.device)
+        steps.append(mark - before)
+    times = (begun - state.started_ms, mark - begun)
+    return _trace(prompt_ids, output, times, (), steps, prompt_id, domain)
+
+
+@dataclass
+class SpeculativeDecoder:
+    """Draft, verify and commit for one prompt; holds what stays fixed between rounds."""
+
+    target: TargetModel
+    model: DraftModel
+    solver: Solver
+    verifier: Verifier
+    temperature: float
+    draft_temperature: float
+    generator: torch.Generator | None
+
+    def propose(self, hidden: Tensor, base: Tensor, anchor: Tensor, previous: Tensor) -> Proposal:
+        """Drafts for one block. hidden [1, P, H], base [1, N, V'], anchor and previous [1]."""
+        block = BlockState(
+            base_logits=base,
+            hidden=hidden,
+            anchor=anchor,
+            anchor_previous=previous,
+            slots=self.model.drafter.slots,
+            vocab_ids=self.model.vocab_ids,
+        )
+        return self.solver.propose(block, self.model.head, self.draft_temperature, self.generator)
+
+    def round(
+        self, state: Prefilled, draft_cache: Any, pending: Tensor | None, last_two: list[int]
+    ) -> tuple[Round, Tensor]:
+        """One propose-verify-commit round.
+
+        pending [1, c, F]: features of the tokens that the last round verified, not yet in the
+        drafter's cache (None in the first round). last_two: the token before the anchor and the
+        anchor. Returns the round and the features it leaves pending.
+        """
+        device, output = state.device, state.output
+        previous, anchor = torch.tensor([last_two], device=device).unbind(1)
+        started = now_ms(device)
+        if pending is not None:
+            self.model.drafter.extend(draft_cache, pending)
+        hidden = self.model.drafter.draft(draft_cache, anchor)
+        base = self.model.base_logits(hidden[:, self.model.drafter.slots.draft_slots])
+        drafted = now_ms(device)
+        proposal = self.propose(hidden, base, anchor, previous)
+        proposed = now_ms(device)
+        start = state.cache.length
+        block = torch.cat([anchor[:, None], proposal.tokens], 1)
+        verified = self.target.forward(block, cache=state.cache)
+        assert verified.logits is not None
+        verdict = self.verifier.verify(proposal, verified.logits, self.temperature, self.generator)
+        accepted = int(verdict.num_accepted)
+        new = [*proposal.tokens[0, :accepted].tolist(), int(verdict.next_token)]
+        committed = output.commit(new)
+        # The anchor and the accepted drafts stay; the next token is the new anchor, not cached.
+        state.cache.crop(start + accepted + 1)
+        ended = now_ms(device)
+        done = Round(
+            drafted=proposal.tokens.shape[1],
+            accepted=accepted,
+            committed=committed,
+            num_passes=proposal.num_passes,
+            draft_ms=drafted - started,
+            head_ms=proposed - drafted,
+            verify_ms=ended - proposed,
+        )
+        return done, verified.features[:, : accepted + 1]
+
+
+@torch.inference_mode()
+def decode_speculative(
+    target: TargetModel,
+    model: DraftModel,
+    solver: Solver,
+    verifier: Verifier,
+    prompt_ids: Sequence[int],
+    *,
+    temperature: float,
+    draft_temperature: float,
+    max_new_tokens: int,
+    generator: torch.Generator | None,
+    prompt_id: str = "",
+    domain: str = "",
+) -> SampleTrace:
+    """Decode one prompt with drafts (algorithms.md 3.3, batch 1).
+
+    At temperature 0 the greedy verifier is used whatever `verifier` is. A full block is drafted
+    even when fewer tokens are wanted; `Round.accepted` counts before that cut, `committed` after
+    it. Raises ValueError on an empty prompt or limit.
+    """
+    state = _prefill(target, prompt_ids, temperature, max_new_tokens, generator)
+    rule = GreedyVerifier() if temperature == 0 else verifier
+    decoder = SpeculativeDecoder(
+        target, model, solver, rule, temperature, draft_temperature, generator
+    )
+    draft_cache, pending, rounds = model.drafter.new_cache(), None, []
+    model.drafter.extend(draft_cache, state.features)
+    begun = now_ms(state.device)
+    while not state.output.finished:
+        last_two = [*prompt_ids[-1:], *state.output.tokens][-2:]
+        done, pending = decoder.round(state, draft_cache, pending, last_two)
+        rounds.append(done)
+    times = (begun - state.started_ms, now_ms(state.device) - begun)
+    return _trace(prompt_ids, state.output, times, rounds, (), prompt_id, domain)

@@ -1,0 +1,35 @@
+"""What a decoder has committed so far, and when it must stop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Output:
+    """Committed tokens of one prompt under the stop rules: the first stop token is kept and
+    everything after it cut; never more than `limit` tokens, the prefill's token included."""
+
+    limit: int
+    stop_token_ids: frozenset[int]
+    tokens: list[int] = field(default_factory=list)
+
+    def commit(self, tokens: Sequence[int]) -> int:
+        """Append what the rules allow of `tokens`; returns how many entered."""
+        before = len(self.tokens)
+        for token in tokens:
+            if self.finished:
+                break
+            self.tokens.append(token)
+        return len(self.tokens) - before
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the last token is a stop token."""
+        return bool(self.tokens) and self.tokens[-1] in self.stop_token_ids
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing more may be committed."""
+        return self.stopped or len(self.tokens) >= self.limit

@@ -1,0 +1,106 @@
+"""One measured round: a prompt decoded autoregressively and by every arm, in rotating order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from xpress_exp.decode.loop import decode_autoregressive, decode_speculative
+from xpress_exp.decode.sampling import random_stream
+from xpress_exp.solver.contract import Solver
+from xpress_exp.types import SampleTrace
+from xpress_exp.verifier.contract import Verifier
+
+if TYPE_CHECKING:
+    from xpress_exp.builders import DraftModel
+    from xpress_exp.target import TargetModel
+
+BASELINE = "ar"
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A way of drafting under measurement.
+
+    name: unique within a round; it and `seed` key the random stream. draft_temperature None means
+    the target's temperature.
+    """
+
+    name: str
+    seed: int
+    model: DraftModel
+    solver: Solver
+    verifier: Verifier
+    draft_temperature: float | None
+
+
+@dataclass(frozen=True)
+class MeasuredPrompt:
+    """A prompt ready to decode: token ids with the chat template applied."""
+
+    id: str
+    domain: str
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Baseline and arms of one round. arms: name -> (place in the decoding order, trace)."""
+
+    baseline: SampleTrace
+    arms: dict[str, tuple[int, SampleTrace]]
+
+
+def rotated(count: int, index: int) -> list[int]:
+    """0..count-1 starting at index mod count, so that no arm always runs on a warm cache."""
+    return [(index + place) % count for place in range(count)]
+
+
+def measure(
+    target: TargetModel,
+    arms: Sequence[Arm],
+    prompt: MeasuredPrompt,
+    *,
+    temperature: float,
+    max_new_tokens: int,
+    index: int,
+) -> Measurement:
+    """Decode `prompt` once by the baseline and once by each arm; round `index` starts at
+    participant index mod (1 + number of arms), the baseline being participant 0."""
+    device = target.device
+    baseline: list[SampleTrace] = []
+    decoded: dict[str, tuple[int, SampleTrace]] = {}
+    for place, which in enumerate(rotated(1 + len(arms), index)):
+        if which == 0:
+            # Seed-free: arms of several seeds share one baseline.
+            stream = random_stream(device, BASELINE, prompt.id, temperature)
+            baseline.append(
+                decode_autoregressive(
+                    target,
+                    prompt.ids,
+                    temperature=temperature,
+                    max_new_tokens=max_new_tokens,
+                    generator=stream,
+                    prompt_id=prompt.id,
+                    domain=prompt.domain,
+                )
+            )
+            continue
+        arm = arms[which - 1]
+        draft = temperature if arm.draft_temperature is None else arm.draft_temperature
+        trace = decode_speculative(
+            target,
+            arm.model,
+            arm.solver,
+            arm.verifier,
+            prompt.ids,
+            temperature=temperature,
+            draft_temperature=draft,
+            max_new_tokens=max_new_tokens,
+            generator=random_stream(device, arm.seed, prompt.id, temperature, arm.name),
+            prompt_id=prompt.id,
+            domain=prompt.domain,
+        )
+        decoded[arm.name] = (place, trace)
+    return Measurement(baseline[0], decoded)

@@ -1,0 +1,177 @@
+"""The co-training objective of drafter and head (eq. 14-15), the same for every head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from xpress_exp.head.contract import CorrectionHead
+from xpress_exp.objective.schedule import WeightSchedule
+from xpress_exp.objective.term import cross_entropy, l1_distance
+from xpress_exp.objective.vocab_chunk import chunked_loss
+from xpress_exp.types import BlockTargets, Losses, SlotMap
+
+
+class CoTrainObjective:
+    """L(p^r) + w_anchor L(p^b) + w_consistency L(p^r_hat), each L of eq. 14.
+
+    A head that reads no tokens has one law only: its loss is L(p^b) with weight 1, which makes
+    `head=none` the fair control. `consistency_passes` > 1 averages the loss over that many
+    free-running Jacobi passes (the released training used 3, the paper has 1). Raises ValueError
+    for consistency_passes < 1 or an unknown schedule.
+    """
+
+    def __init__(
+        self,
+        ce_weight: float,
+        l1_weight: float,
+        decay_gamma: float,
+        w_anchor: Mapping[str, Any],
+        w_consistency: float,
+        consistency_passes: int,
+        chunk_blocks: int,
+    ) -> None:
+        if consistency_passes < 1:
+            raise ValueError(
+                f"objective.consistency_passes={consistency_passes} must be at least 1; "
+                "use objective.w_consistency=0 for no consistency term"
+            )
+        self.ce_weight = ce_weight
+        self.l1_weight = l1_weight
+        self.decay_gamma = decay_gamma
+        self.w_anchor = WeightSchedule(**w_anchor)
+        self.w_consistency = w_consistency
+        self.consistency_passes = consistency_passes
+        self.chunk_blocks = chunk_blocks
+
+    def __call__(
+        self,
+        hidden: Tensor,
+        head: CorrectionHead,
+        lm_head: Tensor,
+        vocab_ids: Tensor | None,
+        targets: BlockTargets,
+        slots: SlotMap,
+        progress: float,
+        denominator: Tensor,
+    ) -> Losses:
+        """Loss of one micro-batch of blocks.
+
+        hidden [n, P, H] of the drafter; lm_head [V, H] of the target; vocab_ids int64 [V'] of a
+        reduced draft vocabulary or None; progress 0..1 of training; denominator: scalar, the sum of
+        `targets.weights` over all micro-batches and ranks of this optimizer step, so that the sum
+        of the totals is the globally pooled weighted mean.
+        """
+        step = _ChunkStep(self, head, lm_head, vocab_ids, targets, slots, progress)
+        numerator, sums = chunked_loss(step, hidden, list(head.parameters()), self.chunk_blocks)
+        counts = {name: sums.pop(name) for name in ("weight", "slot_count")}
+        return Losses(total=numerator / denominator, sums=sums, counts=counts)
+
+
+def _wide(logits: Tensor) -> Tensor:
+    """In float32 at least: probabilities of half-precision logits would be too coarse."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+class _ChunkStep:
+    """Numerator and statistics of some blocks; one object per micro-batch."""
+
+    def __init__(
+        self,
+        objective: CoTrainObjective,
+        head: CorrectionHead,
+        lm_head: Tensor,
+        vocab_ids: Tensor | None,
+        targets: BlockTargets,
+        slots: SlotMap,
+        progress: float,
+    ) -> None:
+        self.objective = objective
+        self.head = head
+        self.lm_head = lm_head
+        self.vocab_ids = vocab_ids
+        self.draft_rows = lm_head if vocab_ids is None else lm_head[vocab_ids]
+        self.targets = targets
+        self.slots = slots
+        # Slot 0 of fill_in holds the anchor: it predicts nothing, so it needs no logits.
+        self.used = slice(slots.first_slot, slots.block_size)
+        self.w_anchor = objective.w_anchor(progress)
+
+    def __call__(self, hidden: Tensor, blocks: slice) -> tuple[Tensor, dict[str, Tensor]]:
+        targets = self.targets
+        weights = targets.weights[blocks, self.used]
+        labels = targets.labels[blocks, self.used]
+        law, outside = self._target_law(targets.target_hidden[blocks, self.used])
+        base = _wide(torch.nn.functional.linear(hidden[:, self.used], self.draft_rows))
+
+        def measure(logits: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+            return self._law_loss(logits, labels, law, outside, weights)
+
+        sums: dict[str, Tensor] = {
+            "weight": weights.sum(),
+            "slot_count": (weights > 0).sum(0).float(),
+        }
+        base_loss, base_sums = measure(base)
+        sums |= {f"base_{name}": value for name, value in base_sums.items()}
+        if self.head.dependence.tokens == "none":
+            sums |= {f"refined_{name}": value for name, value in base_sums.items()}
+            return base_loss, sums
+        code = self.head.code(hidden, targets.previous_tokens[blocks])
+        loss, refined_sums = measure(self.head.correct(base, code[:, self.used]))
+        sums |= {f"refined_{name}": value for name, value in refined_sums.items()}
+        loss = loss + self.w_anchor * base_loss
+        if self.objective.w_consistency > 0:
+            consistency = self._consistency(hidden, base, blocks, measure)
+            sums["consistency_loss"] = consistency.detach()
+            loss = loss + self.objective.w_consistency * consistency
+        return loss, sums
+
+    def _consistency(self, hidden: Tensor, base: Tensor, blocks: slice, measure: Any) -> Tensor:
+        """Mean loss of p^r_hat: the head reads its own argmax guesses, labels stay gold."""
+        total = base.new_zeros(())
+        guess = base.detach().argmax(-1)
+        for _ in range(self.objective.consistency_passes):
+            tokens = guess if self.vocab_ids is None else self.vocab_ids[guess]
+            previous = self.slots.previous_tokens(
+                self.targets.anchor[blocks], tokens, self.targets.anchor_previous[blocks]
+            )
+            logits = self.head.correct(base, self.head.code(hidden, previous)[:, self.used])
+            total = total + measure(logits)[0]
+            guess = logits.detach().argmax(-1)
+        return total / self.objective.consistency_passes
+
+    @torch.no_grad()
+    def _target_law(self, target_hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Target probabilities of the draft columns [..., V'] and the mass outside [...]."""
+        states = target_hidden.to(self.lm_head.dtype)
+        law = torch.softmax(_wide(torch.nn.functional.linear(states, self.lm_head)), -1)
+        if self.vocab_ids is None:
+            return law, law.new_zeros(law.shape[:-1])
+        inside = law[..., self.vocab_ids]
+        return inside, 1 - inside.sum(-1)
+
+    def _law_loss(
+        self, logits: Tensor, labels: Tensor, law: Tensor, outside: Tensor, weights: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Weighted sum of eq. 14 over slots, and detached sums for logging.
+
+        accept [P used]: summed expected acceptance 1 - ||q - p||_1 / 2 per slot; hit: argmax equals
+        the label.
+        """
+        log_draft = torch.log_softmax(logits, -1)
+        entropy = cross_entropy(log_draft, labels)
+        distance = l1_distance(log_draft, law, outside)
+        ce = (weights * entropy).sum()
+        l1 = (weights * distance).sum()
+        seen = (weights > 0).float()
+        hit = (logits.argmax(-1) == labels).float()
+        statistics = {
+            "ce": ce.detach(),
+            "l1": l1.detach(),
+            "accept": (seen * (1 - distance.detach() / 2)).sum(0),
+            "hit": (seen * hit).sum(0),
+        }
+        return self.objective.ce_weight * ce + self.objective.l1_weight * l1, statistics

@@ -1,0 +1,108 @@
+"""What a composed config means: which run it is, how that run is decoded, which points coincide.
+
+Imports nothing heavy: it serves `--help`, the checks and the stages alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from xpress_exp.run_dir import fingerprint
+
+STAGES = ("prepare", "train", "eval", "report")
+SCIENCE_GROUPS = ("data", "target", "drafter", "head", "objective", "optim")
+TRAINER_SCIENCE = ("accumulate_grad_batches", "precision")
+DECODE_SCIENCE = ("temperatures", "draft_temperature", "max_new_tokens", "num_prompts")
+# Limits of memory, of files and of patience: they change no weight beyond rounding.
+LOCAL_KEYS = (
+    ("data", "max_broken_share"),
+    ("data", "features", "shard_tokens"),
+    ("objective", "chunk_blocks"),
+)
+
+
+def plain(cfg: Any) -> Any:
+    """The resolved config node as dicts, lists and scalars."""
+    return OmegaConf.to_container(cfg, resolve=True) if OmegaConf.is_config(cfg) else cfg
+
+
+def settle(cfg: DictConfig) -> DictConfig:
+    """Make the config say what will happen: an untrained arm takes no step, whatever max_steps
+    an experiment or the command line asked of the others. Changes cfg in place, returns it."""
+    if not cfg.arm.trained:
+        cfg.optim.max_steps = 0
+    return cfg
+
+
+def science(cfg: DictConfig) -> dict[str, Any]:
+    """Everything that changes the weights of a run, resolved, and nothing else."""
+    content: dict[str, Any] = {group: plain(cfg[group]) for group in SCIENCE_GROUPS}
+    for *parents, key in LOCAL_KEYS:
+        node = content
+        for parent in parents:
+            node = node[parent]
+        del node[key]
+    if not cfg.arm.trained:
+        content["optim"]["max_steps"] = 0
+    content["seed"] = cfg.seed
+    content["trainer"] = {key: cfg.trainer[key] for key in TRAINER_SCIENCE}
+    return _canonical(content)
+
+
+def _canonical(value: Any) -> Any:
+    """Write 1.0 as 1: a number is the same science however it was typed."""
+    if isinstance(value, dict):
+        return {key: _canonical(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_canonical(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def run_name(cfg: DictConfig) -> str:
+    """`<arm>-b<block>-s<seed>-<fingerprint of the science>`."""
+    identity = fingerprint(science(cfg))
+    return f"{cfg.arm.name}-b{cfg.drafter.block_size}-s{cfg.seed}-{identity}"
+
+
+def run_path(cfg: DictConfig) -> Path:
+    """Directory of the run that this config describes."""
+    return Path(cfg.paths.runs) / run_name(cfg)
+
+
+def decode_science(cfg: DictConfig) -> dict[str, Any]:
+    """Everything that changes what a run's model decodes; equal for settings that decode alike.
+
+    solver: name and options; num_iterations is None where it has no effect. Without a head every
+    solver is 'parallel', as there is nothing to solve.
+    """
+    content = {
+        "solver": _effective_solver(cfg),
+        "verifier": plain(cfg.verifier),
+        "task": plain(cfg.task),
+        **{key: plain(cfg.decode[key]) for key in DECODE_SCIENCE},
+    }
+    return _canonical(content)
+
+
+def _effective_solver(cfg: DictConfig) -> dict[str, Any]:
+    if cfg.head.name == "none":
+        return {"name": "parallel", "num_iterations": None}
+    solver = {key: value for key, value in plain(cfg.solver).items() if key != "_target_"}
+    if solver["name"] != "jacobi":
+        return {**solver, "num_iterations": None}
+    if solver["num_iterations"] == 0:
+        # The base draft: no pass is made, so no option of the passes counts.
+        return {"name": "jacobi", "num_iterations": 0}
+    return solver
+
+
+def unique_points(cfgs: Iterable[DictConfig]) -> list[DictConfig]:
+    """The first of every set of points with the same run and the same decoding, in order."""
+    found: dict[tuple[Path, str], DictConfig] = {}
+    for cfg in cfgs:
+        found.setdefault((run_path(cfg), fingerprint(decode_science(cfg))), cfg)
+    return list(found.values())

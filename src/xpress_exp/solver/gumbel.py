@@ -1,0 +1,19 @@
+"""Gumbel noise: argmax(logits + noise) is one draw from softmax(logits)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+SMALLEST = 2.0**-25  # half of the spacing of float32 uniforms
+
+
+def gumbel_like(logits: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Standard Gumbel noise, float32, of the shape and on the device of `logits`.
+
+    Uniforms lie in the open interval (torch draws from [0, 1)), so that the noise is finite.
+    """
+    uniform = torch.rand(
+        logits.shape, generator=generator, device=logits.device, dtype=torch.float32
+    )
+    return uniform.clamp_min_(SMALLEST).log_().neg_().log_().neg_()

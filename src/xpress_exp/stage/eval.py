@@ -1,0 +1,183 @@
+"""eval: decode every variant of an experiment side by side with the autoregressive baseline."""
+
+from __future__ import annotations
+
+import logging
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+from tqdm import tqdm
+
+from xpress_exp.builders import DraftModel, build_part, build_target, load_model
+from xpress_exp.decode import Arm, MeasuredPrompt, measure
+from xpress_exp.metric import EvalRecord
+from xpress_exp.run_dir import ArtefactError, RunDir, fingerprint, git_state
+from xpress_exp.schema import plain, run_path, unique_points
+from xpress_exp.stage.eval_store import EvalStore, Termination, missing_rounds
+from xpress_exp.stage.variant import eval_dir, variant_facts
+from xpress_exp.target import TargetModel
+from xpress_exp.task import TaskPrompt, prompts_sha256
+
+log = logging.getLogger(__name__)
+PROGRESS_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A point to decode and where its records go."""
+
+    cfg: DictConfig
+    store: EvalStore
+    model_sha256: str
+
+    @property
+    def name(self) -> str:
+        """Unique among all variants; keys the random stream."""
+        folder = self.store.folder.path
+        return f"{folder.parent.parent.name}/{folder.name}"
+
+
+def evaluate(cfgs: Sequence[DictConfig]) -> list[Path]:
+    """Decode all points that have no complete evaluation; returns their folders, complete ones too.
+
+    Points that share target, task and limits are decoded in the same rounds (one by one when
+    decode.side_by_side is false). Resumable round by round. Raises ArtefactError when a run is not
+    trained or a folder holds something else.
+    """
+    points = unique_points(cfgs)
+    groups: dict[str, list[Variant]] = {}
+    for cfg in points:
+        variant = _variant(cfg)
+        if variant.store.is_done(variant.model_sha256):
+            log.info("eval: %s is complete", variant.name)
+            continue
+        groups.setdefault(_group_key(cfg, variant), []).append(variant)
+    termination = Termination()
+    with termination.installed():
+        for variants in groups.values():
+            _evaluate_group(variants, termination)
+    return [eval_dir(cfg) for cfg in points]
+
+
+def _variant(cfg: DictConfig) -> Variant:
+    run = RunDir(run_path(cfg))
+    trained = run.done("train")
+    if trained is None:
+        raise ArtefactError(f"{run.path} has no finished training; run stages=[train] first")
+    return Variant(cfg, EvalStore(eval_dir(cfg), cfg.task.name), trained["model_sha256"])
+
+
+def _group_key(cfg: DictConfig, variant: Variant) -> str:
+    """Variants with one key share a target, its prompts and the baseline."""
+    shared = {
+        "target": plain(cfg.target),
+        "target_layer_ids": plain(cfg.drafter.target_layer_ids),
+        "task": plain(cfg.task),
+        "temperatures": plain(cfg.decode.temperatures),
+        "max_new_tokens": cfg.decode.max_new_tokens,
+        "num_prompts": cfg.decode.num_prompts,
+    }
+    alone = "" if cfg.decode.side_by_side else variant.name
+    return fingerprint([shared, alone])
+
+
+def _evaluate_group(variants: Sequence[Variant], termination: Termination) -> None:
+    """All rounds of one group: build the target once and every run's model once."""
+    cfg = variants[0].cfg
+    if cfg.trainer.num_threads:
+        torch.set_num_threads(cfg.trainer.num_threads)
+    target = build_target(cfg)
+    task_prompts = build_part(cfg.task).load(cfg.decode.num_prompts)
+    models: dict[Path, DraftModel] = {}
+    arms = [_arm(variant, target, models) for variant in variants]
+    facts = _measured_facts(target, task_prompts)
+    for variant in variants:
+        own = {"num_prompts": len(task_prompts), "model_sha256": variant.model_sha256}
+        variant.store.claim({**variant_facts(variant.cfg), **own, **facts})
+    prompts = [
+        MeasuredPrompt(item.id, item.domain, tuple(target.encode_chat(item.messages)))
+        for item in task_prompts
+    ]
+    _run_rounds(variants, arms, target, prompts, termination)
+    for variant in variants:
+        variant.store.close(variant.model_sha256)
+
+
+def _measured_facts(target: TargetModel, prompts: Sequence[TaskPrompt]) -> dict[str, Any]:
+    """Facts of variant.json that the config does not know."""
+    return {
+        "prompts_sha256": prompts_sha256(prompts),
+        "device": device_name(target.device),
+        "target": target.name,
+        **git_state(),
+    }
+
+
+def device_name(device: torch.device) -> str:
+    """What the times were measured on; threads count on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{platform.machine()} {device.type}, {torch.get_num_threads()} threads"
+
+
+def _arm(variant: Variant, target: TargetModel, models: dict[Path, DraftModel]) -> Arm:
+    cfg, path = variant.cfg, run_path(variant.cfg)
+    if path not in models:
+        models[path] = load_model(cfg, target)
+    draft_temperature = cfg.decode.draft_temperature
+    return Arm(
+        name=variant.name,
+        seed=cfg.seed,
+        model=models[path],
+        solver=build_part(cfg.solver),
+        verifier=build_part(cfg.verifier),
+        draft_temperature=None if draft_temperature == "same" else float(draft_temperature),
+    )
+
+
+def _run_rounds(
+    variants: Sequence[Variant],
+    arms: Sequence[Arm],
+    target: TargetModel,
+    prompts: Sequence[MeasuredPrompt],
+    termination: Termination,
+) -> None:
+    """Decode and record every round that a variant lacks, after discarded warm-up rounds."""
+    decode = variants[0].cfg.decode
+    temperatures = [float(value) for value in decode.temperatures]
+    recorded = [variant.store.recorded() for variant in variants]
+    rounds = missing_rounds(recorded, [prompt.id for prompt in prompts], temperatures)
+    limit = {"max_new_tokens": decode.max_new_tokens}
+    progress = tqdm(total=len(rounds), desc="eval", unit="round", mininterval=PROGRESS_SECONDS)
+    warm: set[float] = set()
+    with progress:
+        for index, temperature, lacking in rounds:
+            if temperature not in warm:
+                for turn in range(decode.warmup_rounds):
+                    prompt = prompts[turn % len(prompts)]
+                    measure(target, arms, prompt, temperature=temperature, index=turn, **limit)
+                warm.add(temperature)
+            chosen = [arms[i] for i in lacking]
+            result = measure(
+                target, chosen, prompts[index], temperature=temperature, index=index, **limit
+            )
+            with termination.deferred():
+                for i in lacking:
+                    position, trace = result.arms[arms[i].name]
+                    variants[i].store.append(
+                        EvalRecord(
+                            prompt_id=prompts[index].id,
+                            domain=prompts[index].domain,
+                            temperature=temperature,
+                            round=index,
+                            position=position,
+                            ar=result.baseline,
+                            arm=trace,
+                        )
+                    )
+            progress.update()

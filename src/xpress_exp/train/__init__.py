@@ -1,0 +1,1 @@
+"""Co-training of drafter and head on Lightning."""

@@ -1,0 +1,101 @@
+"""eval and report on untrained tiny runs: side by side, resumed, and one by one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from omegaconf import DictConfig
+
+from xpress_exp.grid import compose_points
+from xpress_exp.metric import EvalRecord, read_records
+from xpress_exp.run_dir import ArtefactError, RunDir
+from xpress_exp.schema import run_path
+from xpress_exp.stage.eval import evaluate
+from xpress_exp.stage.report import report
+from xpress_exp.stage.train import train
+from xpress_exp.stage.variant import eval_dir
+
+TASK = "builtin_heldout.jsonl"
+
+
+@pytest.fixture
+def cfgs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[DictConfig]:
+    monkeypatch.chdir(tmp_path)
+    return compose_points(
+        ["+experiment=tiny", "arm=none,xpress", "optim.max_steps=0", "decode.max_new_tokens=6"]
+    )
+
+
+def tokens(path: Path) -> dict[tuple[str, float], tuple[int, ...]]:
+    return {record.key: record.arm.tokens for record in read_records(path / TASK)}
+
+
+def records(path: Path) -> list[EvalRecord]:
+    return read_records(path / TASK)
+
+
+def test_side_by_side_rounds_are_complete_paired_and_rotating(cfgs: list[DictConfig]) -> None:
+    for cfg in cfgs:
+        train(cfg)
+    first, second = evaluate(cfgs)
+    for path in (first, second):
+        assert len(records(path)) == 3 * 2
+        assert RunDir(path).done("eval") is not None
+        assert all(r.first_divergence is None for r in records(path) if r.temperature == 0)
+    for left, right in zip(records(first), records(second), strict=True):
+        assert left.key == right.key
+        assert left.ar == right.ar
+        # Of participants (AR, first, second), the one at place (index - round) mod 3.
+        assert (left.position, right.position) == ((1 - left.round) % 3, (2 - left.round) % 3)
+
+
+def test_resuming_decodes_what_is_missing_with_the_same_draws(cfgs: list[DictConfig]) -> None:
+    for cfg in cfgs:
+        train(cfg)
+    first, second = evaluate(cfgs)
+    expected, kept = (tokens(first), tokens(second)), (first / TASK).read_text()
+    for path in (first, second):
+        (path / "eval.done.json").unlink()
+    lines = (second / TASK).read_text().splitlines(keepends=True)
+    (second / TASK).write_text("".join(lines[:2]))
+    evaluate(cfgs)
+    assert (first / TASK).read_text() == kept
+    assert (tokens(first), tokens(second)) == expected
+    assert (second / TASK).read_text().startswith("".join(lines[:2]))
+    # Alone in its rounds now: beside the baseline there is one participant.
+    assert {record.position for record in records(second)[2:]} <= {0, 1}
+
+
+def test_variants_alone_decode_the_same(cfgs: list[DictConfig]) -> None:
+    for cfg in cfgs:
+        train(cfg)
+    together = [tokens(path) for path in evaluate(cfgs)]
+    for cfg in cfgs:
+        for file in eval_dir(cfg).iterdir():
+            file.unlink()
+        cfg.decode.side_by_side = False
+    assert [tokens(path) for path in evaluate(cfgs)] == together
+
+
+def test_an_untrained_run_is_named(cfgs: list[DictConfig]) -> None:
+    with pytest.raises(ArtefactError, match=f"{run_path(cfgs[0])} has no finished training"):
+        evaluate(cfgs)
+
+
+def test_report_shows_measured_missing_and_failed_runs(
+    cfgs: list[DictConfig], capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(cfgs[0])
+    evaluate(cfgs[:1])
+    folder = report(cfgs, "tiny", {run_path(cfgs[1]).name: "train: no memory"})
+    assert folder == Path("experiments/tiny")
+    text = (folder / "RESULTS.md").read_text()
+    assert (
+        f"{run_path(cfgs[1]).name}, builtin_heldout, temperature 0: failed: train: no mem" in text
+    )
+    assert len((folder / "results.csv").read_text().splitlines()) == 1 + 4
+    assert {"tau.png", "accept_by_position.png"} <= {path.name for path in folder.iterdir()}
+    assert "builtin_heldout, temperature 1" in capsys.readouterr().out
+    report(cfgs, "tiny")
+    assert "missing" in (folder / "RESULTS.md").read_text()
