@@ -1,4 +1,4 @@
-"""Tiny models shared by unit and integration tests: everything on the CPU, in float64 by default."""
+"""Tiny models shared by unit and integration tests: on the CPU, in float64 by default."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +22,8 @@ from xpress_exp.run_dir import (
     atomic_path,
     read_json,
     sha256_file,
-    write_json,
 )
-from xpress_exp.schema import run_path
+from xpress_exp.schema import SCRATCH, initial_folder, initial_sha256, run_path
 from xpress_exp.target import TargetModel, vocab_logits
 from xpress_exp.types import ModelDims, SlotConvention, SlotMap
 
@@ -49,8 +47,6 @@ ARCHITECTURE_KEYS = (
     "target_layer_ids",
     "mask_token_id",
 )
-RELEASED = "released"
-SCRATCH = "scratch"
 
 
 class DraftModel(nn.Module):
@@ -67,7 +63,11 @@ class DraftModel(nn.Module):
     vocab_index: Tensor | None
 
     def __init__(
-        self, drafter: DFlashDrafter, head: CorrectionHead, lm_head: Tensor, vocab_ids: Tensor | None
+        self,
+        drafter: DFlashDrafter,
+        head: CorrectionHead,
+        lm_head: Tensor,
+        vocab_ids: Tensor | None,
     ) -> None:
         super().__init__()
         self.drafter = drafter
@@ -87,7 +87,7 @@ class DraftModel(nn.Module):
         return self.drafter.slots
 
     def base_logits(self, hidden: Tensor) -> Tensor:
-        """Logits of the bare drafter, float32 (float64 for float64) [..., V'] of hidden [..., H]."""
+        """Logits of the bare drafter [..., V'] of hidden [..., H], float32 or wider."""
         logits = vocab_logits(hidden, self.draft_rows)
         return logits if logits.dtype == torch.float64 else logits.float()
 
@@ -100,7 +100,7 @@ def build_part(node: DictConfig | Mapping[str, Any], **arguments: Any) -> Any:
     """Instantiate the `_target_` of a group; its `name` is a label, not an argument."""
     plain = OmegaConf.to_container(node, resolve=True) if isinstance(node, DictConfig) else node
     assert isinstance(plain, Mapping)
-    settings = {k: v for k, v in plain.items() if k not in ("name", "_target_")}
+    settings = {str(k): v for k, v in plain.items() if k not in ("name", "_target_")}
     # Called directly: hydra's instantiate would turn dataclass arguments into dicts.
     return get_object(plain["_target_"])(**settings, **arguments)
 
@@ -114,7 +114,10 @@ def build_slots(drafter: DictConfig) -> SlotMap:
 def build_target(cfg: DictConfig) -> TargetModel:
     """The frozen target with the feature layers of the drafter group."""
     return build_part(
-        cfg.target, layer_ids=list(cfg.drafter.target_layer_ids), cache_dir=cfg.paths.cache
+        cfg.target,
+        layer_ids=list(cfg.drafter.target_layer_ids),
+        cache_dir=cfg.paths.cache,
+        device="cuda" if cfg.trainer.accelerator == "gpu" else "cpu",
     )
 
 
@@ -166,38 +169,19 @@ def _draft_vocabulary(path: str | None, target: TargetModel) -> Tensor | None:
     return torch.tensor(ids, device=target.device)
 
 
-def released_folder() -> Path:
-    """The drafter that ships with the package."""
-    return Path(str(resources.files("xpress_exp") / "asset" / "dflash_smollm2"))
-
-
-def initial_folder(cfg: DictConfig) -> Path | None:
-    """Folder whose drafter training starts from, or None for scratch."""
-    if cfg.drafter.init == SCRATCH:
-        return None
-    return released_folder() if cfg.drafter.init == RELEASED else Path(cfg.drafter.init)
-
-
-def initial_sha256(cfg: DictConfig) -> str | None:
-    """Hash of the initial drafter's weights: part of a run's identity."""
-    folder = initial_folder(cfg)
-    return None if folder is None else sha256_file(_weights_file(folder, cfg))
-
-
-def _weights_file(folder: Path, cfg: DictConfig) -> Path:
-    file = folder / "model.safetensors"
-    if not file.exists():
-        raise ValueError(
-            f"drafter.init={cfg.drafter.init}: {file} does not exist; give a run directory, a "
-            "checkpoint folder, 'released' or 'scratch'"
-        )
-    return file
-
-
 def _load_initial(drafter: DFlashDrafter, cfg: DictConfig) -> None:
     folder = initial_folder(cfg)
     assert folder is not None
-    file = _weights_file(folder, cfg)
+    file = folder / "model.safetensors"
+    recorded = initial_sha256(cfg)
+    if recorded is None or not file.exists():
+        raise ValueError(
+            f"drafter.init={cfg.drafter.init}: {folder} has no finished checkpoint "
+            "(model.safetensors with its recorded hash); give a run directory, an exported "
+            "folder, 'released' or 'scratch'"
+        )
+    if sha256_file(file) != recorded:
+        raise ArtefactError(f"{file} does not have the hash recorded beside it; restore or retrain")
     stored = read_json(folder / "config.json")
     stored = stored.get("drafter", stored.get("xpress_exp", {}).get("drafter"))
     if stored is None:
@@ -209,7 +193,7 @@ def _load_initial(drafter: DFlashDrafter, cfg: DictConfig) -> None:
         if stored[key] != wanted:
             raise ValueError(
                 f"drafter.{key}={wanted}, but the drafter of drafter.init={cfg.drafter.init} has "
-                f"{stored[key]}; set drafter.{key}={json.dumps(stored[key])} or drafter.init=scratch"
+                f"{stored[key]}; set drafter.{key}={json.dumps(stored[key])}, or init=scratch"
             )
     tensors = _read_tensors(file)
     prefix = "drafter."

@@ -24,6 +24,7 @@ from hydra.errors import InstantiationException
 from omegaconf import DictConfig
 
 from xpress_exp import check, grid
+from xpress_exp.allocator import keep_freed_memory
 from xpress_exp.run_dir import ArtefactError, RunDir, read_json, write_json
 from xpress_exp.schema import run_name, run_path, settle, unique_points
 
@@ -77,6 +78,7 @@ class Session:
         """Run everything; returns the exit code."""
         for cfg in self.cfgs:
             RunDir(run_path(cfg)).failure_file.unlink(missing_ok=True)
+        keep_freed_memory()
         if self.job_stages:
             _hydra_app(self.job)
         succeeded = self.finish()
@@ -172,6 +174,12 @@ def _train(cfg: DictConfig) -> None:
     train(cfg)
 
 
+def _export(cfg: DictConfig) -> None:
+    from xpress_exp.stage.export import export
+
+    export(cfg)
+
+
 def _evaluate(cfgs: list[DictConfig]) -> None:
     from xpress_exp.stage.eval import evaluate
 
@@ -187,6 +195,7 @@ def _report(cfgs: list[DictConfig], experiment: str, failures: dict[str, str]) -
 JOB_STAGES: dict[str, Callable[[DictConfig], None]] = {
     "prepare": _prepare,
     "train": _train,
+    "export": _export,
     "eval": lambda cfg: _evaluate([cfg]),
 }
 

@@ -47,7 +47,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary
-        os.replace(temporary, path)
+        temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -59,7 +59,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON atomically, indented and key-sorted, so that two equal contents are equal files."""
+    """Write JSON atomically, key-sorted, so that two equal contents are equal files."""
     write_text(path, json.dumps(content, indent=1, sort_keys=True) + "\n")
 
 
@@ -98,7 +98,7 @@ def provenance(extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         **git_state(),
-        "argv": sys.argv,
+        "argv": [Path(sys.argv[0]).stem.replace("__main__", "xpress_exp"), *sys.argv[1:]],
         "python": platform.python_version(),
         "packages": versions,
         "machine": platform.machine(),

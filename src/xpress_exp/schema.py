@@ -6,18 +6,20 @@ Imports nothing heavy: it serves `--help`, the checks and the stages alike.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from xpress_exp.run_dir import fingerprint
+from xpress_exp.run_dir import fingerprint, read_json
 
-STAGES = ("prepare", "train", "eval", "report")
+STAGES = ("prepare", "train", "export", "eval", "report")
 SCIENCE_GROUPS = ("data", "target", "drafter", "head", "objective", "optim")
 TRAINER_SCIENCE = ("accumulate_grad_batches", "precision")
 DECODE_SCIENCE = ("temperatures", "draft_temperature", "max_new_tokens", "num_prompts")
 # Limits of memory, of files and of patience: they change no weight beyond rounding.
+RELEASED, SCRATCH = "released", "scratch"
 LOCAL_KEYS = (
     ("data", "max_broken_share"),
     ("data", "features", "shard_tokens"),
@@ -48,6 +50,7 @@ def science(cfg: DictConfig) -> dict[str, Any]:
         del node[key]
     if not cfg.arm.trained:
         content["optim"]["max_steps"] = 0
+    content["initial_drafter_sha256"] = initial_sha256(cfg)
     content["seed"] = cfg.seed
     content["trainer"] = {key: cfg.trainer[key] for key in TRAINER_SCIENCE}
     return _canonical(content)
@@ -60,6 +63,30 @@ def _canonical(value: Any) -> Any:
     if isinstance(value, list):
         return [_canonical(item) for item in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def initial_folder(cfg: DictConfig) -> Path | None:
+    """Folder of the drafter that training starts from, or None for scratch."""
+    if cfg.drafter.init == SCRATCH:
+        return None
+    if cfg.drafter.init == RELEASED:
+        return Path(str(resources.files("xpress_exp") / "asset" / "dflash_smollm2"))
+    return Path(cfg.drafter.init)
+
+
+def initial_sha256(cfg: DictConfig) -> str | None:
+    """Recorded hash of the initial drafter's weights: another drafter makes another run.
+
+    None for scratch, and for a folder that records none (it is refused when it is loaded).
+    """
+    folder = initial_folder(cfg)
+    if folder is None:
+        return None
+    for name in ("provenance.json", "train.done.json"):
+        record = folder / name
+        if record.exists() and "model_sha256" in (content := read_json(record)):
+            return content["model_sha256"]
+    return None
 
 
 def run_name(cfg: DictConfig) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -104,8 +104,8 @@ class TrainBatch:
 
     def to(self, device: torch.device) -> TrainBatch:
         """The batch with every tensor on `device`."""
-        values = vars(self).items()
-        return TrainBatch(**{k: v.to(device) if isinstance(v, Tensor) else v for k, v in values})
+        tensors = {k: v.to(device) for k, v in vars(self).items() if isinstance(v, Tensor)}
+        return replace(self, **tensors)
 
 
 @dataclass(frozen=True)

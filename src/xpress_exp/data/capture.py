@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -31,10 +31,12 @@ def capture_documents(
     target: TargetModel,
     dtype: torch.dtype,
     batch_tokens: int = BATCH_TOKENS,
+    on_documents: Callable[[int], object] = lambda _count: None,
 ) -> list[CapturedDocument]:
     """Features and final hidden states of each document, in the given order and dtype.
 
-    Documents of similar length share a right-padded forward without a cache. Raises ValueError
+    Documents of similar length share a right-padded forward without a cache; `on_documents` is
+    told how many each forward has finished. Raises ValueError
     naming document and layer when a feature is not finite, a whole layer is zero, or the target
     returns another number of tokens than it was given.
     """
@@ -55,6 +57,7 @@ def capture_documents(
                 features=features.to(dtype).cpu(),
                 last_hidden=last_hidden.to(dtype).cpu(),
             )
+        on_documents(len(indices))
     return [captured[index] for index in range(len(documents))]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,16 +97,22 @@ def cache_features(
     if not manifest["done"]:
         shards = split_shards(responses.responses, shard_tokens)
         _check_disk(responses, target, folder, dtype, manifest["shards"])
-        with tqdm(total=len(shards), desc="features", unit="shard", mininterval=5.0) as progress:
+        finished = sum(shard["documents"] for shard in manifest["shards"])
+        with tqdm(
+            total=len(responses.responses),
+            initial=finished,
+            desc="features",
+            unit="document",
+            mininterval=5.0,
+        ) as progress:
             for number, documents in enumerate(shards):
                 if number >= len(manifest["shards"]):
                     path = shard_path(folder, number)
-                    _write_shard(path, documents, target, DTYPES[dtype])
+                    _write_shard(path, documents, target, DTYPES[dtype], progress.update)
                     manifest["shards"].append(
                         {"sha256": sha256_file(path), "documents": len(documents)}
                     )
                     write_json(folder / MANIFEST, manifest)
-                progress.update()
         manifest["done"] = True
         write_json(folder / "provenance.json", provenance())
         write_json(folder / MANIFEST, manifest)
@@ -191,9 +197,13 @@ def _check_disk(
 
 
 def _write_shard(
-    path: Path, documents: Sequence[Response], target: TargetModel, dtype: torch.dtype
+    path: Path,
+    documents: Sequence[Response],
+    target: TargetModel,
+    dtype: torch.dtype,
+    on_documents: Callable[[int], object],
 ) -> None:
-    captured = capture_documents(documents, target, dtype)
+    captured = capture_documents(documents, target, dtype, on_documents=on_documents)
     offsets = torch.tensor([0, *(len(document) for document in documents)]).cumsum(0)
     content = {
         "input_ids": torch.cat([document.input_ids for document in captured]),

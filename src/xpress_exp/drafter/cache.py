@@ -1,4 +1,4 @@
-"""Context keys and values of the drafter: only verified tokens ever enter, so nothing is cropped."""
+"""Context keys and values of the drafter: only verified tokens enter, so nothing is cropped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class DraftCache:
         self._storage: list[KeyValue] = []
 
     def append(self, new: list[KeyValue]) -> None:
-        """Add context tokens; `new` holds one (key, value) pair [b, kv_heads, c, head_dim] a layer."""
+        """Add context tokens: `new` has a (key, value) pair [b, kv_heads, c, head_dim] a layer."""
         count = new[0][0].shape[2]
         end = self.length + count
         capacity = self._storage[0][0].shape[2] if self._storage else 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import logging
 import signal
 import sys
@@ -23,7 +22,6 @@ from xpress_exp.builders import (
     build_model,
     build_part,
     build_target,
-    initial_sha256,
     save_model,
 )
 from xpress_exp.data.datamodule import BatchStream, ResponseDataModule
@@ -36,6 +34,9 @@ from xpress_exp.train.module import CoTrainModule
 from xpress_exp.types import TrainBatch
 
 log = logging.getLogger(__name__)
+# Lightning greets with hardware facts and advertisements; our own lines say what matters.
+for _chatter in ("lightning.pytorch", "lightning.fabric"):
+    logging.getLogger(_chatter).setLevel(logging.ERROR)
 
 
 def train(cfg: DictConfig) -> None:
@@ -46,8 +47,7 @@ def train(cfg: DictConfig) -> None:
     another configuration, ValueError for unusable settings.
     """
     run = RunDir(run_path(cfg))
-    identity = {**science(cfg), "initial_drafter_sha256": initial_sha256(cfg)}
-    run.claim(identity)
+    run.claim(science(cfg))
     if run.done("train") is not None:
         log.info("train: %s is done", run.name)
         return
@@ -58,7 +58,6 @@ def train(cfg: DictConfig) -> None:
     if cfg.optim.max_steps > 0:
         if cfg.trainer.num_threads:
             torch.set_num_threads(cfg.trainer.num_threads)
-        keep_freed_memory()
         facts |= _fit(cfg, run, target, model)
     run.mark_done("train", {**facts, "model_sha256": save_model(run, model)})
 
@@ -99,9 +98,7 @@ def _fit(cfg: DictConfig, run: RunDir, target: TargetModel, model: DraftModel) -
         documents_per_step=cfg.data.documents_per_step,
         anchors_per_document=cfg.data.anchors_per_document,
     )
-    module = CoTrainModule(
-        model, target, build_part(cfg.objective), build_part(cfg.optim)
-    )
+    module = CoTrainModule(model, target, build_part(cfg.objective), build_part(cfg.optim))
     metrics = MetricsFile(run.metrics_file)
     trainer = lightning.Trainer(
         accelerator=cfg.trainer.accelerator,
@@ -183,14 +180,3 @@ def default_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, previous)
-
-
-def keep_freed_memory() -> None:
-    """Tell glibc to keep freed memory: returning large tensors to the system and faulting them in
-    again costs up to half of a CPU training step. Does nothing on other C libraries."""
-    with contextlib.suppress(OSError, AttributeError):
-        libc = ctypes.CDLL("libc.so.6")
-        trim_threshold, top_pad, mmap_max = -1, -2, -4
-        libc.mallopt(mmap_max, 0)
-        libc.mallopt(trim_threshold, 2**31 - 1)
-        libc.mallopt(top_pad, 256 * 2**20)

@@ -1,5 +1,7 @@
 """The frozen target LLM and everything that touches Transformers."""
 
+from transformers.utils import logging as _transformers_logging
+
 from xpress_exp.target.generate import Generated, generate_batch
 from xpress_exp.target.hf import HFTarget
 from xpress_exp.target.layer_ids import check_layer_ids, default_layer_ids, hidden_state_index
@@ -22,3 +24,6 @@ __all__ = [
     "tiny_target",
     "vocab_logits",
 ]
+
+# Loading takes a second; bars of it only bury our own progress lines.
+_transformers_logging.disable_progress_bar()

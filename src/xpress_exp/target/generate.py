@@ -64,9 +64,7 @@ def generate_batch(
     ]
 
 
-def _left_padded(
-    prompts: Sequence[Sequence[int]], target: TargetModel
-) -> tuple[Tensor, Tensor]:
+def _left_padded(prompts: Sequence[Sequence[int]], target: TargetModel) -> tuple[Tensor, Tensor]:
     """Token ids int64 [b, longest] padded on the left, and their mask bool."""
     longest = max(len(prompt) for prompt in prompts)
     filler = target.pad_token_id or 0
@@ -95,9 +93,7 @@ def _compact(
     return [rows[i] for i in alive], chosen[index], mask[index], positions[index]
 
 
-def sample(
-    logits: Tensor, temperature: float, top_p: float, uniforms: Sequence[float]
-) -> Tensor:
+def sample(logits: Tensor, temperature: float, top_p: float, uniforms: Sequence[float]) -> Tensor:
     """One token per row of logits [b, V] by inverse CDF at the given uniforms; greedy at 0."""
     if temperature == 0:
         return logits.argmax(-1)

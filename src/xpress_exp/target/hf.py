@@ -16,7 +16,7 @@ from xpress_exp.target.model import TargetModel
 
 
 class HFTarget(TargetModel):
-    """`name_or_path` as for `from_pretrained`; dtype: 'float32' | 'bfloat16' | 'float16' | 'float64'.
+    """`name_or_path` as for `from_pretrained`; dtype: the name of a torch floating-point type.
 
     Raises ValueError when nothing can be loaded from there.
     """
@@ -32,14 +32,20 @@ class HFTarget(TargetModel):
     ) -> None:
         try:
             tokenizer = AutoTokenizer.from_pretrained(name_or_path)
-            model = AutoModelForCausalLM.from_pretrained(name_or_path, dtype=getattr(torch, dtype))
+            model: Any = AutoModelForCausalLM.from_pretrained(
+                name_or_path, dtype=getattr(torch, dtype)
+            )
         except (OSError, ValueError, SafetensorError) as error:
             reason = str(error).splitlines()[0]
             raise ValueError(
                 f"target.name_or_path={name_or_path!r} cannot be loaded ({reason}); "
                 "give a hub name or a folder with config.json, weights and tokenizer"
             ) from error
-        identity = {"source": name_or_path, "dtype": dtype, **_weights_identity(model, name_or_path)}
+        identity = {
+            "source": name_or_path,
+            "dtype": dtype,
+            **_weights_identity(model, name_or_path),
+        }
         super().__init__(model.to(device), tokenizer, name_or_path, layer_ids, identity, facts)
 
 

@@ -1,4 +1,4 @@
-"""The frozen target LLM: logits, features, KV cache, chat template. All contact with Transformers."""
+"""The frozen target LLM: logits, features, KV cache, chat template; wraps Transformers."""
 
 from __future__ import annotations
 

@@ -71,9 +71,7 @@ def _convert(source: Path, gguf_file: str, gguf_sha256: str, folder: Path) -> No
             f"run: {INSTALL}"
         )
     print(f"converting {gguf_file} once into {folder} (about half a minute)", flush=True)
-    loaded = AutoModelForCausalLM.from_pretrained(
-        source, gguf_file=gguf_file, dtype=torch.float32
-    )
+    loaded = AutoModelForCausalLM.from_pretrained(source, gguf_file=gguf_file, dtype=torch.float32)
     settings = loaded.config.to_dict()
     # Transformers refuses to save a model that still calls itself quantized.
     settings.pop("quantization_config", None)

@@ -81,11 +81,25 @@ class TinyTarget(TargetModel):
                     torch.nn.init.normal_(parameter, std=hidden_size**-0.5)
             torch.nn.init.normal_(model.get_input_embeddings().weight, std=scale / hidden_size)
         dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
-        arguments = (family, hidden_size, vocab_size, num_layers, num_heads, seed, scale, str(dtype))
+        arguments = (
+            family,
+            hidden_size,
+            vocab_size,
+            num_layers,
+            num_heads,
+            seed,
+            scale,
+            str(dtype),
+        )
         identity = {"source": "tiny", "arguments": [str(argument) for argument in arguments]}
         tokenizer = ByteTokenizer(vocab_size, eos_token_id=2)
         super().__init__(
-            model.to(dtype=dtype, device=device), tokenizer, f"tiny-{family}", layer_ids, identity, facts
+            model.to(dtype=dtype, device=device),
+            tokenizer,
+            f"tiny-{family}",
+            layer_ids,
+            identity,
+            facts,
         )
 
 

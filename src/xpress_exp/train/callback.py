@@ -19,6 +19,7 @@ from xpress_exp.decode.loop import decode_speculative
 from xpress_exp.run_dir import RunDir, atomic_path
 from xpress_exp.train.module import CoTrainModule
 from xpress_exp.types import SampleTrace, TrainBatch, nan_free_mean
+from xpress_exp.verifier import GreedyVerifier
 
 
 class MetricsFile(Callback):
@@ -75,7 +76,10 @@ class StepLog(Callback):
         self.started = time.perf_counter()
 
     def on_train_batch_end(
-        self, trainer: lightning.Trainer, pl_module: CoTrainModule, *_rest: Any  # type: ignore[override]
+        self,
+        trainer: lightning.Trainer,
+        pl_module: CoTrainModule,
+        *_rest: Any,  # type: ignore[override]
     ) -> None:
         metrics = pl_module.step_metrics
         self.bar.update()
@@ -142,7 +146,10 @@ class Validation(Callback):
         self.max_new_tokens = max_new_tokens
 
     def on_train_batch_end(
-        self, trainer: lightning.Trainer, pl_module: CoTrainModule, *_rest: Any  # type: ignore[override]
+        self,
+        trainer: lightning.Trainer,
+        pl_module: CoTrainModule,
+        *_rest: Any,  # type: ignore[override]
     ) -> None:
         last = trainer.global_step == pl_module.optimizer_settings.max_steps
         if trainer.global_step % self.every_steps and not last:
@@ -176,7 +183,7 @@ class Validation(Callback):
                     module.target,
                     module.model,
                     self.solver,
-                    None,
+                    GreedyVerifier(),
                     prompt,
                     temperature=0.0,
                     draft_temperature=0.0,

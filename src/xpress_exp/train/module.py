@@ -116,9 +116,7 @@ class CoTrainModule(lightning.LightningModule):
             self.model.vocab_index,
         )
 
-    def block_losses(
-        self, batch: TrainBatch, targets: BlockTargets, denominator: Tensor
-    ) -> Losses:
+    def block_losses(self, batch: TrainBatch, targets: BlockTargets, denominator: Tensor) -> Losses:
         """Forward pass and objective of one micro-batch that has features."""
         assert batch.features is not None
         mask = block_mask(batch.anchors, batch.document_ids, self.model.slots.block_size)

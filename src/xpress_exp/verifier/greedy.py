@@ -20,7 +20,7 @@ class GreedyVerifier:
         proposal: Proposal,
         target_logits: Tensor,
         temperature: float,
-        generator: torch.Generator | None,
+        generator: torch.Generator | None,  # noqa: ARG002 - the protocol asks for it
     ) -> Verification:
         """target_logits [b, N+1, V]; raises ValueError when temperature is not 0."""
         if temperature != 0:

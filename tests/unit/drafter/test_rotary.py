@@ -30,7 +30,10 @@ YARN = {
 
 
 def target_with(family: str, rope: dict[str, Any]) -> TargetModel:
-    kinds: Any = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen3": (Qwen3Config, Qwen3ForCausalLM)}
+    kinds: Any = {
+        "llama": (LlamaConfig, LlamaForCausalLM),
+        "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+    }
     make_config, make_model = kinds[family]
     config = make_config(
         hidden_size=16,

@@ -1,4 +1,4 @@
-"""WeightSchedule by formula: the paper's anchor weight goes from 0.6 to 0.2."""
+"""Weights of eq. 15 by formula: the paper's anchor weight goes from 0.6 to 0.2."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from xpress_exp.objective import WeightSchedule
+from xpress_exp.objective import CoTrainObjective, WeightSchedule
 
 
 @pytest.mark.parametrize("name", ["linear", "cosine"])
@@ -26,3 +26,9 @@ def test_constant_and_out_of_range() -> None:
     assert linear(-1) == pytest.approx(0.6) and linear(1.5) == pytest.approx(0.2)
     with pytest.raises(ValueError, match=r"objective\.w_anchor\.schedule='step'"):
         WeightSchedule(0.6, 0.2, "step")
+
+
+def test_zero_consistency_passes_are_refused() -> None:
+    weight = {"start": 0.6, "end": 0.2, "schedule": "linear"}
+    with pytest.raises(ValueError, match=r"objective\.consistency_passes=0"):
+        CoTrainObjective(0.1, 0.9, 4.0, weight, 0.3, 0, 16)

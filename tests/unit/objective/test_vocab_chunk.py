@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import pytest
@@ -55,8 +56,6 @@ def test_frozen_hidden_states() -> None:
 
 def test_no_chunk_outlives_its_turn() -> None:
     """At most one chunk's graph exists: earlier logits are gone when the next are made."""
-    import weakref
-
     alive: list[weakref.ref[Tensor]] = []
 
     def step(chunk: Tensor, _blocks: slice) -> tuple[Tensor, dict[str, Tensor]]:

@@ -67,7 +67,7 @@ def test_a_headless_model_has_one_group() -> None:
 
 def test_a_restored_schedule_goes_on_where_it_stopped() -> None:
     weights = [nn.Parameter(torch.ones(2)) for _ in range(2)]
-    straight, _unused = settings(max_steps=9).build(weights[:1], weights[1:]), None
+    straight = settings(max_steps=9).build(weights[:1], weights[1:])
     for _ in range(4):
         straight[0].step()
         straight[1].step()

@@ -28,7 +28,7 @@ class TabularHead(CorrectionHead):
         self.tables = tables
         self.register_buffer("readout", torch.eye(dims.vocab_size, dtype=tables[0].dtype))
 
-    def code(self, hidden: Tensor, previous_tokens: Tensor) -> Tensor:
+    def code(self, hidden: Tensor, previous_tokens: Tensor) -> Tensor:  # noqa: ARG002
         index = torch.zeros_like(previous_tokens[:, 0])
         codes = []
         for slot, table in enumerate(self.tables):

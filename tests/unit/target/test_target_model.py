@@ -108,7 +108,9 @@ def test_padded_rows_equal_single_rows(
     for row, text in enumerate(texts):
         single = target.forward(torch.tensor([text]))
         torch.testing.assert_close(found.features[row, mask[row]], single.features[0], **CLOSE)
-        torch.testing.assert_close(found.last_hidden[row, mask[row]], single.last_hidden[0], **CLOSE)
+        torch.testing.assert_close(
+            found.last_hidden[row, mask[row]], single.last_hidden[0], **CLOSE
+        )
 
 
 def test_hooks_hold_nothing_back(make_target: Callable[..., TinyTarget]) -> None:

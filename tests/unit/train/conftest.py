@@ -75,6 +75,7 @@ def setup(
 @pytest.fixture
 def fit() -> Callable[..., Any]:
     """Run Lightning over the given optimizer steps and return the trainer."""
+
     def run(module: CoTrainModule, steps: list[list[TrainBatch]], **arguments: Any) -> Any:
         trainer = lightning.Trainer(
             accelerator="cpu",

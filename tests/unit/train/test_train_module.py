@@ -102,9 +102,11 @@ def test_frozen_parts_are_in_no_optimizer_and_no_checkpoint(setup: Any, head: st
     module = setup.make_module(head)
     (optimizer,), _ = module.configure_optimizers()
     trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    assert trained == {id(p) for p in module.model.parameters()} == {
-        id(p) for p in module.parameters()
-    }
+    assert (
+        trained
+        == {id(p) for p in module.model.parameters()}
+        == {id(p) for p in module.parameters()}
+    )
     frozen = [setup.target.embedding, setup.target.lm_head, *setup.target._model.parameters()]
     addresses = {tensor.data_ptr() for tensor in frozen}
     assert not addresses & {p.data_ptr() for p in module.parameters()}
