@@ -1,3 +1,3 @@
-"""Train, compare and serve correction heads for block-diffusion drafters."""
+"""Train and compare correction heads for block-diffusion drafters."""
 
 __version__ = "0.1.0"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,13 @@ from typing import Any
 import torch
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from xpress_exp.drafter import DFlashDrafter
+from xpress_exp.export import read_drafter, read_tensors
 from xpress_exp.head import CorrectionHead
+from xpress_exp.readout import vocab_logits
 from xpress_exp.run_dir import (
     ArtefactError,
     RunDir,
@@ -23,8 +23,8 @@ from xpress_exp.run_dir import (
     read_json,
     sha256_file,
 )
-from xpress_exp.schema import SCRATCH, initial_folder, initial_sha256, run_path
-from xpress_exp.target import TargetModel, vocab_logits
+from xpress_exp.schema import initial_folder, recorded_sha256, run_path
+from xpress_exp.target import TargetModel
 from xpress_exp.types import ModelDims, SlotConvention, SlotMap
 
 # Keys of the drafter group that say how the drafter is used, not how it is built.
@@ -35,17 +35,6 @@ _USAGE_KEYS = (
     "num_unused_slots",
     "target_layer_ids",
     "draft_vocab",
-)
-# A drafter's weights mean something else when one of these differs.
-ARCHITECTURE_KEYS = (
-    "num_layers",
-    "intermediate_size",
-    "num_heads",
-    "num_kv_heads",
-    "head_dim",
-    "slot_convention",
-    "target_layer_ids",
-    "mask_token_id",
 )
 
 
@@ -88,7 +77,7 @@ class DraftModel(nn.Module):
 
     def base_logits(self, hidden: Tensor) -> Tensor:
         """Logits of the bare drafter [..., V'] of hidden [..., H], float32 or wider."""
-        logits = vocab_logits(hidden, self.draft_rows)
+        logits = vocab_logits(hidden.to(self.draft_rows.dtype), self.draft_rows)
         return logits if logits.dtype == torch.float64 else logits.float()
 
     def refold(self) -> None:
@@ -121,11 +110,11 @@ def build_target(cfg: DictConfig) -> TargetModel:
     )
 
 
-def build_model(cfg: DictConfig, target: TargetModel) -> DraftModel:
+def build_model(cfg: DictConfig, target: TargetModel, initialise: bool = True) -> DraftModel:
     """A model before training: the drafter from `drafter.init`, the head freshly initialised.
 
-    The initialisation is a pure function of cfg.seed. Raises ValueError when the initial drafter
-    has another architecture.
+    The initialisation is a pure function of cfg.seed; `initialise` False skips reading the initial
+    drafter. Raises ValueError when that has another architecture or target.
     """
     vocab_ids = _draft_vocabulary(cfg.drafter.draft_vocab, target)
     dims = ModelDims(
@@ -147,15 +136,17 @@ def build_model(cfg: DictConfig, target: TargetModel) -> DraftModel:
             rope_scale=target.rope_scale,
         )
         head = build_part(cfg.head, dims=dims, token_embedding=target.embedding)
-    if cfg.drafter.init != SCRATCH:
-        _load_initial(drafter, cfg)
-    model = DraftModel(drafter, head, target.lm_head, vocab_ids)
-    return model.to(device=target.device, dtype=_trained_dtype(target))
-
-
-def _trained_dtype(target: TargetModel) -> torch.dtype:
-    """Weights are trained in float32 even when the target is half precision."""
-    return torch.float64 if target.dtype == torch.float64 else torch.float32
+    folder = initial_folder(cfg)
+    if folder is not None and initialise:
+        tensors = read_drafter(folder, recorded_sha256(folder), settings, cfg.target.name)
+        _load_strict(drafter, tensors, folder)
+    model = DraftModel(drafter, head, target.lm_head, vocab_ids).to(device=target.device)
+    # Weights are trained in float32 even when the target is half precision; the target's own
+    # matrices, which are buffers here, are not copied into a wider type.
+    dtype = torch.float64 if target.dtype == torch.float64 else torch.float32
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(dtype)
+    return model
 
 
 def _draft_vocabulary(path: str | None, target: TargetModel) -> Tensor | None:
@@ -167,46 +158,6 @@ def _draft_vocabulary(path: str | None, target: TargetModel) -> Tensor | None:
             f"drafter.draft_vocab={path} must list distinct ascending ids below {target.vocab_size}"
         )
     return torch.tensor(ids, device=target.device)
-
-
-def _load_initial(drafter: DFlashDrafter, cfg: DictConfig) -> None:
-    folder = initial_folder(cfg)
-    assert folder is not None
-    file = folder / "model.safetensors"
-    recorded = initial_sha256(cfg)
-    if recorded is None or not file.exists():
-        raise ValueError(
-            f"drafter.init={cfg.drafter.init}: {folder} has no finished checkpoint "
-            "(model.safetensors with its recorded hash); give a run directory, an exported "
-            "folder, 'released' or 'scratch'"
-        )
-    if sha256_file(file) != recorded:
-        raise ArtefactError(f"{file} does not have the hash recorded beside it; restore or retrain")
-    stored = read_json(folder / "config.json")
-    stored = stored.get("drafter", stored.get("xpress_exp", {}).get("drafter"))
-    if stored is None:
-        raise ValueError(
-            f"drafter.init={cfg.drafter.init}: {folder / 'config.json'} does not describe a drafter"
-        )
-    for key in ARCHITECTURE_KEYS:
-        wanted = OmegaConf.to_container(cfg.drafter)[key]  # type: ignore[call-overload,index]
-        if stored[key] != wanted:
-            raise ValueError(
-                f"drafter.{key}={wanted}, but the drafter of drafter.init={cfg.drafter.init} has "
-                f"{stored[key]}; set drafter.{key}={json.dumps(stored[key])}, or init=scratch"
-            )
-    tensors = _read_tensors(file)
-    prefix = "drafter."
-    if any(name.startswith(prefix) for name in tensors):
-        tensors = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
-    _load_strict(drafter, tensors, file)
-
-
-def _read_tensors(file: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(file)
-    except (SafetensorError, OSError) as error:
-        raise ArtefactError(f"{file} cannot be read ({error}); delete it and rerun") from error
 
 
 def _load_strict(module: nn.Module, tensors: dict[str, Tensor], file: Path) -> None:
@@ -239,8 +190,12 @@ def load_model(cfg: DictConfig, target: TargetModel) -> DraftModel:
         raise ArtefactError(
             f"{file} does not have the hash recorded after training; delete {run.path}"
         )
-    model = build_model(cfg, target)
-    _load_strict(model, _read_tensors(file), file)
+    model = build_model(cfg, target, initialise=False)
+    _load_strict(model, read_tensors(file), file)
     model.eval().requires_grad_(False)
+    if target.dtype != torch.float64:
+        # Drafts cost what serving pays: weights as narrow as the target's.
+        for parameter in model.parameters():
+            parameter.data = parameter.data.to(target.dtype)
     model.refold()
     return model

@@ -26,7 +26,7 @@ from omegaconf import DictConfig
 from xpress_exp import check, grid
 from xpress_exp.allocator import keep_freed_memory
 from xpress_exp.run_dir import ArtefactError, RunDir, read_json, write_json
-from xpress_exp.schema import run_name, run_path, settle, unique_points
+from xpress_exp.schema import STAGES, run_name, run_path, settle, unique_points
 
 REFUSED, FAILED = 2, 1
 INTERRUPTED, TERMINATED = 130, 143
@@ -64,7 +64,7 @@ class Session:
     def __init__(self, cfgs: Sequence[DictConfig], is_sweep: bool) -> None:
         self.cfgs = list(cfgs)
         self.is_sweep = is_sweep
-        self.stages: list[str] = list(self.cfgs[0].stages)
+        self.stages = [stage for stage in STAGES if stage in self.cfgs[0].stages]
         self.is_joint = is_sweep and bool(self.cfgs[0].decode.side_by_side)
         self.visited: set[Path] = set()
 
@@ -76,8 +76,10 @@ class Session:
 
     def run(self) -> int:
         """Run everything; returns the exit code."""
-        for cfg in self.cfgs:
-            RunDir(run_path(cfg)).failure_file.unlink(missing_ok=True)
+        if self.job_stages:
+            # A report alone must still tell of the failures it finds.
+            for cfg in self.cfgs:
+                RunDir(run_path(cfg)).failure_file.unlink(missing_ok=True)
         keep_freed_memory()
         if self.job_stages:
             _hydra_app(self.job)

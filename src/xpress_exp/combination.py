@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
+
+from xpress_exp.schema import SCRATCH, initial_sha256
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,11 @@ class Combination:
             return None
         value = OmegaConf.select(cfg, self.field)
         return f"{self.field}={value}: {self.remedy.format(c=cfg)}"
+
+
+def is_missing(path: str) -> bool:
+    """Whether no file is there; found out before hours of training, not after."""
+    return not Path(path).is_file()
 
 
 def _mask_is(cfg: Any, ids: list[int | None]) -> bool:
@@ -93,6 +101,11 @@ COMBINATIONS = (
         "or a checkpoint folder",
     ),
     Combination(
+        "head.rank",
+        lambda c: c.head.name != "none" and "rank" in c.head and c.head.rank is None,
+        "head={c.head.name} needs a rank; use an integer >= 1",
+    ),
+    Combination(
         "head.pure_draft_prefix_len",
         lambda c: c.head.get("pure_draft_prefix_len", -1) >= max(_num_drafts(c), 1),
         "leaves no token of drafter.block_size={c.drafter.block_size} to correct; use a smaller "
@@ -103,6 +116,7 @@ COMBINATIONS = (
         lambda c: (
             c.head.get("token_init") == "target"
             and c.target.hidden_size is not None
+            and c.head.rank is not None
             and c.head.rank > c.target.hidden_size
         ),
         "head.rank={c.head.rank} exceeds target.hidden_size={c.target.hidden_size}, so there is "
@@ -134,6 +148,52 @@ COMBINATIONS = (
         ),
         "verifier=delta is for greedy drafts and would accept sampled ones with the wrong odds; "
         "use decode.draft_temperature=0, or verifier=rejection",
+    ),
+    Combination(
+        "drafter.init",
+        lambda c: c.drafter.init != SCRATCH and initial_sha256(c) is None,
+        "no model.safetensors there; give a run directory, a checkpoint folder, 'released' or "
+        "'scratch'",
+    ),
+    Combination(
+        "task.path",
+        lambda c: "eval" in c.stages and c.task.get("path") and is_missing(c.task.path),
+        'no such file; name a JSON-lines file of {{"turns": [...]}}',
+    ),
+    Combination(
+        "data.source.path",
+        lambda c: (
+            c.data.name == "jsonl"
+            and {"prepare", "train"} & set(c.stages)
+            and is_missing(c.data.source.path)
+        ),
+        "no such file; name a JSON-lines file of conversations or prompts",
+    ),
+    Combination(
+        "head.name",
+        lambda c: "export" in c.stages and c.head.name != "none",
+        "only the bare drafter can be exported; use head=none or leave export out of stages",
+    ),
+    Combination(
+        "drafter.slot_convention",
+        lambda c: "export" in c.stages and c.drafter.slot_convention != "fill_in",
+        "the dFlash layout knows fill_in only; leave export out of stages",
+    ),
+    Combination(
+        "drafter.mask_token_id",
+        lambda c: "export" in c.stages and c.drafter.mask_token_id is None,
+        "the dFlash layout needs a reserved mask token; leave export out of stages",
+    ),
+    Combination(
+        "data.max_length",
+        lambda c: c.data.max_length <= c.data.generation.max_new_tokens,
+        "leaves no room for a prompt beside data.generation.max_new_tokens="
+        "{c.data.generation.max_new_tokens}; raise it",
+    ),
+    Combination(
+        "trainer.devices",
+        lambda c: c.trainer.devices != 1,
+        "training on several devices is not available yet; use trainer.devices=1",
     ),
     Combination(
         "decode.batch",

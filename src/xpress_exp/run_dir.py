@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -76,6 +77,8 @@ def read_json(path: Path) -> Any:
 def git_state(folder: Path | None = None) -> dict[str, Any]:
     """Commit and dirty flag of the source tree, or 'unknown' outside a checkout."""
     folder = folder or Path(__file__).parent
+    if shutil.which("git") is None:
+        return {"commit": "unknown", "dirty": False}
 
     def git(*arguments: str) -> str:
         done = subprocess.run(

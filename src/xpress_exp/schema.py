@@ -5,6 +5,7 @@ Imports nothing heavy: it serves `--help`, the checks and the stages alike.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
@@ -12,14 +13,18 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from xpress_exp.run_dir import fingerprint, read_json
+from xpress_exp.run_dir import fingerprint, read_json, sha256_file
 
 STAGES = ("prepare", "train", "export", "eval", "report")
 SCIENCE_GROUPS = ("data", "target", "drafter", "head", "objective", "optim")
 TRAINER_SCIENCE = ("accumulate_grad_batches", "precision")
 DECODE_SCIENCE = ("temperatures", "draft_temperature", "max_new_tokens", "num_prompts")
-# Limits of memory, of files and of patience: they change no weight beyond rounding.
 RELEASED, SCRATCH = "released", "scratch"
+# Local files and folders that a config names: another content under the same name is another run.
+CONTENT_KEYS = ("data.source.path", "target.name_or_path", "drafter.draft_vocab")
+# Published decay_gamma up to a block size: 4 for 7 and 8, 5 for 10, 7 for 16.
+GAMMAS = ((8, 4.0), (12, 5.0), (float("inf"), 7.0))
+# Limits of memory, of files and of patience: they change no weight beyond rounding.
 LOCAL_KEYS = (
     ("data", "max_broken_share"),
     ("data", "features", "shard_tokens"),
@@ -34,9 +39,12 @@ def plain(cfg: Any) -> Any:
 
 def settle(cfg: DictConfig) -> DictConfig:
     """Make the config say what will happen: an untrained arm takes no step, whatever max_steps
-    an experiment or the command line asked of the others. Changes cfg in place, returns it."""
+    an experiment or the command line asked of the others, and decay_gamma null is the published
+    value for the block size. Changes cfg in place, returns it."""
     if not cfg.arm.trained:
         cfg.optim.max_steps = 0
+    if cfg.objective.get("decay_gamma", 0) is None:
+        cfg.objective.decay_gamma = next(g for size, g in GAMMAS if cfg.drafter.block_size <= size)
     return cfg
 
 
@@ -46,11 +54,16 @@ def science(cfg: DictConfig) -> dict[str, Any]:
     for *parents, key in LOCAL_KEYS:
         node = content
         for parent in parents:
-            node = node[parent]
-        del node[key]
+            node = node.get(parent, {})
+        node.pop(key, None)
     if not cfg.arm.trained:
         content["optim"]["max_steps"] = 0
     content["initial_drafter_sha256"] = initial_sha256(cfg)
+    named = {key: content_sha256(OmegaConf.select(cfg, key)) for key in CONTENT_KEYS}
+    if files := {key: digest for key, digest in named.items() if digest is not None}:
+        content["files"] = files
+    if cfg.head.name == "none":
+        content["head"].pop("rank", None)
     content["seed"] = cfg.seed
     content["trainer"] = {key: cfg.trainer[key] for key in TRAINER_SCIENCE}
     return _canonical(content)
@@ -75,18 +88,46 @@ def initial_folder(cfg: DictConfig) -> Path | None:
 
 
 def initial_sha256(cfg: DictConfig) -> str | None:
-    """Recorded hash of the initial drafter's weights: another drafter makes another run.
+    """Hash of the initial drafter's weights: another drafter makes another run.
 
-    None for scratch, and for a folder that records none (it is refused when it is loaded).
+    None for scratch, and for a folder without weights.
     """
     folder = initial_folder(cfg)
     if folder is None:
         return None
+    return recorded_sha256(folder) or content_sha256(str(folder / "model.safetensors"))
+
+
+def recorded_sha256(folder: Path) -> str | None:
+    """Hash that export or training wrote beside the weights; None when there is none."""
     for name in ("provenance.json", "train.done.json"):
         record = folder / name
         if record.exists() and "model_sha256" in (content := read_json(record)):
             return content["model_sha256"]
     return None
+
+
+def content_sha256(path: str | None) -> str | None:
+    """Hash of a local file, or of a local model folder's config and weights; None for anything
+    else. Read again only when size or time of a file has changed."""
+    if path is None:
+        return None
+    root = Path(path)
+    inside = [root / "config.json", *sorted(root.glob("*.safetensors"))]
+    present = [file for file in (inside if root.is_dir() else [root]) if file.is_file()]
+    if not present:
+        return None
+    return fingerprint([[file.name, _file_sha256(file, *_stamp(file))] for file in present])
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    status = file.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+@functools.lru_cache(maxsize=256)
+def _file_sha256(file: Path, _size: int, _time: int) -> str:
+    return sha256_file(file)
 
 
 def run_name(cfg: DictConfig) -> str:
@@ -109,7 +150,7 @@ def decode_science(cfg: DictConfig) -> dict[str, Any]:
     content = {
         "solver": _effective_solver(cfg),
         "verifier": plain(cfg.verifier),
-        "task": plain(cfg.task),
+        "task": {**plain(cfg.task), "sha256": content_sha256(cfg.task.get("path"))},
         **{key: plain(cfg.decode[key]) for key in DECODE_SCIENCE},
     }
     return _canonical(content)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import enum
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -216,9 +215,6 @@ class ModelDims:
     vocab_size: int
     draft_vocab_size: int
     slots: SlotMap
-
-
-JsonDict = dict[str, Any]
 
 
 def nan_free_mean(total: float, count: float) -> float:

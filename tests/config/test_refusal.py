@@ -82,8 +82,12 @@ REFUSED = [
     # grids
     ("head=none,markov", "head=none,markov", "add -m"),
     ("-m +experiment=demo,tiny", "+experiment=demo,tiny", "one experiment after another"),
-    ("-m head=none,markov head.rank=8", "head.rank=8", "head=none"),
-    ("+experiment=demo head.rank=8", "head.rank=8", "head=none"),
+    ("head.rank=null", "head.rank=None", "needs a rank"),
+    ("data.max_length=96", "data.max_length=96", "raise it"),
+    ("trainer.devices=2", "trainer.devices=2", "trainer.devices=1"),
+    ("drafter.init=/nowhere", "drafter.init=/nowhere", "checkpoint folder"),
+    ("task=jsonl task.path=/nowhere", "task.path=/nowhere", "no such file"),
+    ("stages=[export]", "head.name=xpress", "head=none"),
     ("-m head.rank=8,0,16", "head.rank=0", "integer >= 1"),
     ("-m head.rank=interval(1,9)", "head.rank=interval(1,9)", "lists its values"),
 ]
@@ -122,6 +126,8 @@ LEGAL = [
     "solver.num_iterations=0",
     "head.rank=1024 head.token_init=random",
     "arm=none_released optim.max_steps=50",
+    "-m head=none,markov head.rank=8",
+    "objective.decay_gamma=7",
 ]
 
 

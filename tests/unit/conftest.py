@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 
 from xpress_exp.builders import DraftModel, build_model, build_target, save_model
 from xpress_exp.run_dir import RunDir
-from xpress_exp.schema import plain, run_path
+from xpress_exp.schema import plain, run_path, settle
 
 CONF = Path(__file__).parents[2] / "conf"
 
@@ -26,7 +26,7 @@ def make_cfg(tmp_path: Path) -> Callable[..., DictConfig]:
     def make(*overrides: str) -> DictConfig:
         paths = [f"paths.runs={tmp_path / 'runs'}", f"paths.cache={tmp_path / 'cache'}"]
         with initialize_config_dir(str(CONF), version_base=None):
-            return compose("config", overrides=["+experiment=tiny", *paths, *overrides])
+            return settle(compose("config", overrides=["+experiment=tiny", *paths, *overrides]))
 
     return make
 

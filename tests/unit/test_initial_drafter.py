@@ -11,14 +11,10 @@ import torch
 from omegaconf import DictConfig
 from safetensors.torch import load_file
 
-from xpress_exp.builders import (
-    build_model,
-    build_target,
-    initial_sha256,
-)
+from xpress_exp.builders import build_model, build_target
 from xpress_exp.export import write_dflash
 from xpress_exp.run_dir import read_json, sha256_file, write_json
-from xpress_exp.schema import plain
+from xpress_exp.schema import initial_sha256, plain
 
 
 def test_drafter_starts_from_another_run(
@@ -68,9 +64,7 @@ def test_unusable_initial_folders_are_refused(
     make_cfg: Callable[..., DictConfig], trained: Callable[..., Any], tmp_path: Path
 ) -> None:
     target = build_target(make_cfg())
-    with pytest.raises(
-        ValueError, match=r"^drafter\.init=[^\n]*nowhere has no finished checkpoint[^\n]*$"
-    ):
+    with pytest.raises(ValueError, match=r"^drafter\.init=[^\n]*nowhere[^\n]*$"):
         build_model(make_cfg(f"drafter.init={tmp_path / 'nowhere'}"), target)
     run, _ = trained(make_cfg("arm=none"))
     write_json(run.config_file, {"model_type": "qwen3"})
@@ -87,7 +81,13 @@ def test_an_exported_drafter_loads_again(
     target = {"name": "tiny", "hidden_size": 64, "vocab_size": 128, "num_layers": 3}
     tensors = model.drafter.state_dict()
     facts = plain(cfg.drafter)
-    write_dflash(folder, tensors, facts, {**target, "rope_theta": 1e4}, {"made": "up"})
+    write_dflash(
+        folder,
+        tensors,
+        facts,
+        {**target, "rope_parameters": {"rope_theta": 1e4, "rope_type": "default"}},
+        {"made": "up"},
+    )
     stored = load_file(folder / "model.safetensors")
     assert len(stored) == 3 + 11  # one layer; 58 with five
     assert {"fc.weight", "hidden_norm.weight", "norm.weight"} < set(stored)
@@ -99,3 +99,37 @@ def test_an_exported_drafter_loads_again(
     again = build_model(again_cfg, build_target(again_cfg)).drafter.state_dict()
     for name, tensor in tensors.items():
         assert torch.equal(again[name], tensor.half().float())
+
+
+def test_a_published_checkpoint_loads_without_a_record_of_ours(
+    make_cfg: Callable[..., DictConfig], trained: Callable[..., Any], tmp_path: Path
+) -> None:
+    cfg = make_cfg("arm=none")
+    _, model = trained(cfg)
+    folder = tmp_path / "published"
+    target = {"name": "tiny", "hidden_size": 64, "vocab_size": 128, "num_layers": 3}
+    rope = {"rope_parameters": {"rope_theta": 1e4, "rope_type": "default"}}
+    write_dflash(folder, model.drafter.state_dict(), plain(cfg.drafter), {**target, **rope}, {})
+    config = read_json(folder / "config.json")
+    del config["xpress_exp"]
+    write_json(folder / "config.json", config)
+    (folder / "provenance.json").unlink()
+    again_cfg = make_cfg("arm=none", f"drafter.init={folder}")
+    again = build_model(again_cfg, build_target(again_cfg)).drafter.state_dict()
+    assert all(
+        torch.equal(again[n], t.half().float()) for n, t in model.drafter.state_dict().items()
+    )
+    assert initial_sha256(again_cfg) is not None
+
+
+def test_a_drafter_of_another_target_is_refused(
+    make_cfg: Callable[..., DictConfig], trained: Callable[..., Any], tmp_path: Path
+) -> None:
+    cfg = make_cfg("arm=none")
+    _, model = trained(cfg)
+    target = {"name": "qwen3_8b", "hidden_size": 64, "vocab_size": 128, "num_layers": 3}
+    rope = {"rope_parameters": {"rope_theta": 1e4, "rope_type": "default"}}
+    write_dflash(tmp_path, model.drafter.state_dict(), plain(cfg.drafter), {**target, **rope}, {})
+    again = make_cfg(f"drafter.init={tmp_path}")
+    with pytest.raises(ValueError, match="trained for target=qwen3_8b, not tiny"):
+        build_model(again, build_target(again))

@@ -169,7 +169,8 @@ class DFlashDrafter(nn.Module):
         else:
             mask = self.token_embedding[self.mask_token_id]
         masks = mask.expand(len(anchor), self.slots.block_size - 1, -1)
-        return torch.cat([self.token_embedding[anchor][:, None], masks], 1)
+        block = torch.cat([self.token_embedding[anchor][:, None], masks], 1)
+        return block.to(self.fc.weight.dtype)
 
     def context_kv(self, features: Tensor, positions: Tensor) -> list[KeyValue]:
         """Injected keys and values of every layer from features [b, t, F] at positions [b, t]."""

@@ -23,9 +23,16 @@ def write_dflash(
     """Write model.safetensors (float16) and config.json; returns the weights' SHA-256.
 
     tensors: state of the drafter alone; drafter: its config group; target: hidden_size, vocab_size,
-    num_layers, rope_theta, rms_norm_eps and name; facts: provenance stored beside them. Engines
-    read the first part of the config, `drafter.init` the part under 'xpress_exp'.
+    num_layers, rope_parameters and name; facts: provenance stored beside them. Engines read the
+    first part of the config, `drafter.init` the part under 'xpress_exp'. Raises ValueError for a
+    drafter that the layout cannot describe or weights beyond float16.
     """
+    if drafter["slot_convention"] != "fill_in" or drafter["mask_token_id"] is None:
+        raise ValueError(
+            f"drafter.slot_convention={drafter['slot_convention']} with drafter.mask_token_id="
+            f"{drafter['mask_token_id']} has no place in the dFlash layout; export needs fill_in "
+            "and a reserved mask token"
+        )
     file = folder / "model.safetensors"
     half = {name: tensor.to("cpu", torch.float16).contiguous() for name, tensor in tensors.items()}
     for name, tensor in half.items():
@@ -57,8 +64,8 @@ def write_dflash(
         "attention_bias": False,
         "tie_word_embeddings": True,
         # Both places: engines read one or the other, and the default would be wrong silently.
-        "rope_theta": target["rope_theta"],
-        "rope_parameters": {"rope_theta": target["rope_theta"], "rope_type": "default"},
+        "rope_theta": target["rope_parameters"]["rope_theta"],
+        "rope_parameters": target["rope_parameters"],
         "torch_dtype": "float16",
         "xpress_exp": {"drafter": dict(drafter), "target": target["name"], "sha256": digest},
     }

@@ -11,15 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from xpress_exp.readout import vocab_logits
 from xpress_exp.types import ModelDims
 
 AnchorPrev = Literal["anchor", "predecessor"]
 INIT_STD = 0.02
-# With this few rows a matrix-vector kernel over the readout beats F.linear on CPUs.
-FEW_ROWS = 16
 
 
 @dataclass(frozen=True)
@@ -84,12 +82,7 @@ class CorrectionHead(nn.Module):
         """Corrected logits base_logits [..., V'] + z [..., r] @ readout.T; the one place of it."""
         if self.readout.shape[1] == 0:
             return base_logits
-        rows = z.reshape(-1, z.shape[-1])
-        if rows.shape[0] <= FEW_ROWS:
-            delta = torch.mm(self.readout, rows.T).T
-        else:
-            delta = F.linear(rows, self.readout)
-        return base_logits + delta.reshape(*z.shape[:-1], -1)
+        return base_logits + vocab_logits(z, self.readout)
 
     def refold(self) -> None:
         """Recompute inference caches after a change of weights; nothing to do by default."""

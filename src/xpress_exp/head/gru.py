@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from xpress_exp.head.contract import CorrectionHead, Dependence, init_normal, zero_readout
+from xpress_exp.head.contract import CorrectionHead, Dependence, zero_readout
 from xpress_exp.types import ModelDims
 
 
@@ -42,7 +42,6 @@ class GRUHead(CorrectionHead):
         self.prefix_gru = nn.GRU(dims.hidden_size, gru_hidden_size, bias=False, batch_first=True)
         self.mid_proj = nn.Linear(dims.hidden_size + gru_hidden_size, rank, bias=False)
         self.readout = zero_readout(dims, rank)
-        init_normal(self.mid_proj)
 
     def code(self, hidden: Tensor, previous_tokens: Tensor) -> Tensor:
         """hidden [n, P, H], previous_tokens [n, P] -> z [n, P, r]."""

@@ -10,11 +10,19 @@ from xpress_exp.types import ModelDims
 
 
 class NoHead(CorrectionHead):
-    """Codes of width 0: corrected logits are the base logits themselves. No parameters."""
+    """Codes of width 0: corrected logits are the base logits themselves. No parameters.
+
+    `rank` is accepted and has no effect, so that one grid over ranks can hold the fair control.
+    """
 
     dependence = Dependence(tokens="none", hidden="none")
 
-    def __init__(self, dims: ModelDims, token_embedding: Tensor) -> None:
+    def __init__(
+        self,
+        dims: ModelDims,
+        token_embedding: Tensor,
+        rank: int | None = None,  # noqa: ARG002
+    ) -> None:
         super().__init__(dims)
         empty = torch.zeros(dims.draft_vocab_size, 0, device=token_embedding.device)
         self.register_buffer("readout", empty, persistent=False)

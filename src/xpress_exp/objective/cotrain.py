@@ -105,7 +105,11 @@ class _ChunkStep:
         weights = targets.weights[blocks, self.used]
         labels = targets.labels[blocks, self.used]
         law, outside = self._target_law(targets.target_hidden[blocks, self.used])
-        base = _wide(torch.nn.functional.linear(hidden[:, self.used], self.draft_rows))
+        base = _wide(
+            torch.nn.functional.linear(
+                hidden[:, self.used].to(self.draft_rows.dtype), self.draft_rows
+            )
+        )
 
         def measure(logits: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
             return self._law_loss(logits, labels, law, outside, weights)

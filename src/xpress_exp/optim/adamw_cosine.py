@@ -29,7 +29,8 @@ class AdamWCosine:
 
     def factor(self, step: int) -> float:
         """Multiplier of the learning rates at optimizer step 0..max_steps-1."""
-        warmup = max(1, math.ceil(self.warmup_share * self.max_steps))
+        # Rounded first: 0.07 * 100 is a little more than 7 in floating point.
+        warmup = max(1, math.ceil(round(self.warmup_share * self.max_steps, 6)))
         if step < warmup:
             return (step + 1) / warmup
         done = min(1.0, (step - warmup) / max(1, self.max_steps - 1 - warmup))

@@ -108,7 +108,7 @@ def results_markdown(experiment: str, rows: Sequence[ResultRow], figures: Sequen
     parts += ["## Faster than autoregressive decoding?", "\n".join(verdicts)]
     for (task, temperature), own in panels(rows).items():
         parts += [f"## {task}, temperature {temperature:g}", markdown(HEADER, panel_lines(own))]
-    parts.append("## Against the drafter without a head, trained alike")
+    parts.append("## Against `none`, the drafter trained on without a head")
     parts += _difference_section(differences(rows), "none")
     parts += _domain_section(rows)
     reasons = not_complete(rows)

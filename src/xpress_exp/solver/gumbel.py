@@ -5,15 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-SMALLEST = 2.0**-25  # half of the spacing of float32 uniforms
+SMALLEST = 2.0**-54  # half of the spacing of float64 uniforms
 
 
 def gumbel_like(logits: Tensor, generator: torch.Generator | None) -> Tensor:
     """Standard Gumbel noise, float32, of the shape and on the device of `logits`.
 
-    Uniforms lie in the open interval (torch draws from [0, 1)), so that the noise is finite.
+    Uniforms lie in the open interval (torch draws from [0, 1)), so that the noise is finite. They
+    are drawn in float64: in float32 the noise would end at 16.6, and tokens of probability below
+    6e-8 would never be drawn although the law gives them mass.
     """
     uniform = torch.rand(
-        logits.shape, generator=generator, device=logits.device, dtype=torch.float32
+        logits.shape, generator=generator, device=logits.device, dtype=torch.float64
     )
-    return uniform.clamp_min_(SMALLEST).log_().neg_().log_().neg_()
+    return uniform.clamp_min_(SMALLEST).log_().neg_().log_().neg_().float()

@@ -46,13 +46,18 @@ def evaluate(cfgs: Sequence[DictConfig]) -> list[Path]:
     """Decode all points that have no complete evaluation; returns their folders, complete ones too.
 
     Points that share target, task and limits are decoded in the same rounds (one by one when
-    decode.side_by_side is false). Resumable round by round. Raises ArtefactError when a run is not
-    trained or a folder holds something else.
+    decode.side_by_side is false). Resumable round by round. Raises ArtefactError when a folder
+    holds something else, and, after the others were measured, for runs that are not trained.
     """
     points = unique_points(cfgs)
     groups: dict[str, list[Variant]] = {}
+    problems: list[str] = []
     for cfg in points:
-        variant = _variant(cfg)
+        try:
+            variant = _variant(cfg)
+        except ArtefactError as error:
+            problems.append(str(error))
+            continue
         if variant.store.is_done(variant.model_sha256):
             log.info("eval: %s is complete", variant.name)
             continue
@@ -61,6 +66,8 @@ def evaluate(cfgs: Sequence[DictConfig]) -> list[Path]:
     with termination.installed():
         for variants in groups.values():
             _evaluate_group(variants, termination)
+    if problems:
+        raise ArtefactError("; ".join(problems))
     return [eval_dir(cfg) for cfg in points]
 
 
@@ -92,7 +99,7 @@ def _evaluate_group(variants: Sequence[Variant], termination: Termination) -> No
     if cfg.trainer.num_threads:
         torch.set_num_threads(cfg.trainer.num_threads)
     target = build_target(cfg)
-    task_prompts = build_part(cfg.task).load(cfg.decode.num_prompts)
+    task_prompts = build_part(cfg.task, name=cfg.task.name).load(cfg.decode.num_prompts)
     models: dict[Path, DraftModel] = {}
     arms = [_arm(variant, target, models) for variant in variants]
     facts = _measured_facts(target, task_prompts)
@@ -103,9 +110,23 @@ def _evaluate_group(variants: Sequence[Variant], termination: Termination) -> No
         MeasuredPrompt(item.id, item.domain, tuple(target.encode_chat(item.messages)))
         for item in task_prompts
     ]
+    _check_lengths(prompts, cfg.decode.max_new_tokens, target)
     _run_rounds(variants, arms, target, prompts, termination)
     for variant in variants:
         variant.store.close(variant.model_sha256)
+
+
+def _check_lengths(
+    prompts: Sequence[MeasuredPrompt], max_new_tokens: int, target: TargetModel
+) -> None:
+    """Raises ValueError for a prompt that leads beyond the positions the target knows."""
+    limit = target.config.max_position_embeddings
+    for prompt in prompts:
+        if len(prompt.ids) + max_new_tokens > limit:
+            raise ValueError(
+                f"prompt {prompt.id} of {len(prompt.ids)} tokens and decode.max_new_tokens="
+                f"{max_new_tokens} exceed the target's {limit} positions; remove it from the task"
+            )
 
 
 def _measured_facts(target: TargetModel, prompts: Sequence[TaskPrompt]) -> dict[str, Any]:

@@ -30,11 +30,11 @@ def export(cfg: DictConfig) -> None:
     folder = Path(cfg.paths.export) if cfg.paths.export else run.path / "export"
     drafter = {key: value for key, value in plain(cfg.drafter).items() if key != "_target_"}
     facts = {
-        "name": target.name,
+        "name": cfg.target.name,
         "num_layers": target.num_layers,
         "hidden_size": target.hidden_size,
         "vocab_size": target.vocab_size,
-        "rope_theta": float(target.config.rope_parameters["rope_theta"]),
+        "rope_parameters": dict(target.config.rope_parameters),
     }
     training = run.done("train") or {}
     digest = write_dflash(

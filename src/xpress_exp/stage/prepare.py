@@ -73,7 +73,10 @@ def load_prepared(cfg: DictConfig, target: TargetModel) -> Prepared:
 
 def response_dir(cfg: DictConfig, target: TargetModel) -> Path:
     """Folder of regenerated responses; another source, target or setting is another folder."""
-    identity = _response_identity(cfg, target, _source(cfg))
+    return _response_folder(cfg, _response_identity(cfg, target, _source(cfg)))
+
+
+def _response_folder(cfg: DictConfig, identity: dict[str, Any]) -> Path:
     return Path(cfg.paths.cache) / f"responses-{fingerprint(identity)}"
 
 
@@ -91,9 +94,10 @@ def _responses(cfg: DictConfig, target: TargetModel, make: bool) -> ResponseSet:
             return shipped_responses(path, source, target, generation, data.max_length)
     if data.responses != "regenerate":
         raise ValueError(f"data.responses={data.responses} is unknown; use shipped or regenerate")
-    folder = response_dir(cfg, target)
+    identity = _response_identity(cfg, target, source)
+    folder = _response_folder(cfg, identity)
     if not make:
-        return open_folder(folder, _response_identity(cfg, target, source))
+        return open_folder(folder, identity)
     return regenerate(source, target, generation, data.max_length, data.max_broken_share, folder)
 
 

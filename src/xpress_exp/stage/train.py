@@ -130,8 +130,17 @@ def _fit(cfg: DictConfig, run: RunDir, target: TargetModel, model: DraftModel) -
         except SIGTERMException:
             log.warning("train: SIGTERM; %s saved at step %d", run.name, trainer.global_step)
             sys.exit(143)
+        finally:
+            # W&B hands the open run to the next logger: the next training would log into this one.
+            for logger in trainer.loggers:
+                if isinstance(logger, WandbLogger):
+                    logger.experiment.finish()
+    if trainer.received_sigterm:
+        # It came in the last step, after which Lightning ends as if nothing had happened. The
+        # checkpoint is complete: the next call only writes the model.
+        sys.exit(143)
     model.eval()
-    return {**prepared.facts, "metrics": {k: float(v) for k, v in module.step_metrics.items()}}
+    return prepared.facts
 
 
 def _validation(

@@ -12,7 +12,7 @@ from xpress_exp.run_dir import RunDir, fingerprint
 from xpress_exp.schema import decode_science, run_name, run_path, science
 
 # Settings that have a column of their own or decide the panel; the rest is spelt out.
-COVERED = ("seed", "drafter.block_size", "head.rank", "head.name", "optim.max_steps")
+COVERED = ("seed", "drafter.block_size", "head.rank", "head.name")
 COVERED_DECODE = (
     "solver.name",
     "solver.num_iterations",
@@ -33,7 +33,7 @@ def variant_facts(cfg: DictConfig) -> dict[str, Any]:
         "solver": decoding["solver"]["name"],
         "solver_options": decoding["solver"],
         "num_iterations": decoding["solver"]["num_iterations"],
-        "rank": cfg.head.get("rank"),
+        "rank": None if cfg.head.name == "none" else cfg.head.get("rank"),
         "block_size": cfg.drafter.block_size,
         "seed": cfg.seed,
         "verifier": cfg.verifier.name,
@@ -73,7 +73,8 @@ def varied_settings(cfgs: Sequence[DictConfig]) -> list[str]:
     texts = []
     for cfg, own in zip(cfgs, flat, strict=True):
         peers = [f for other, f in zip(cfgs, flat, strict=True) if other.arm.name == cfg.arm.name]
-        varied = [key for key in own if any(peer.get(key) != own[key] for peer in peers)]
+        # A peer without the key differs in a setting that has a column: the solver's own options.
+        varied = [k for k in own if any(k in peer and peer[k] != own[k] for peer in peers)]
         texts.append(" ".join(f"{key}={own[key]}" for key in varied))
     return texts
 

@@ -7,7 +7,6 @@ from xpress_exp.target.hf import HFTarget
 from xpress_exp.target.layer_ids import check_layer_ids, default_layer_ids, hidden_state_index
 from xpress_exp.target.model import TargetCache, TargetModel
 from xpress_exp.target.packaged import PackagedTarget
-from xpress_exp.target.readout import vocab_logits
 from xpress_exp.target.tiny import TinyTarget, tiny_target
 
 __all__ = [
@@ -22,7 +21,6 @@ __all__ = [
     "generate_batch",
     "hidden_state_index",
     "tiny_target",
-    "vocab_logits",
 ]
 
 # Loading takes a second; bars of it only bury our own progress lines.

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
+from xpress_exp.readout import vocab_logits
 from xpress_exp.target.layer_ids import check_layer_ids
-from xpress_exp.target.readout import vocab_logits
 from xpress_exp.types import TargetOutput
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -67,6 +68,11 @@ class CoTrainModule(lightning.LightningModule):
             self.manual_backward(losses.total * self.trainer.world_size)
             results.append(self._over_ranks(losses))
         norm = self._clip(optimizer)
+        if not math.isfinite(norm):
+            raise ValueError(
+                f"the gradient of optimizer step {self.global_step} is not finite; lower optim.lr "
+                "or optim.head_lr and delete the run directory"
+            )
         rates = {f"lr_{group['name']}": group["lr"] for group in optimizer.param_groups}
         self.step_metrics = {
             **self.summarize(results, denominator),

@@ -32,7 +32,7 @@ TARGET = {
     "num_layers": 3,
     "hidden_size": 32,
     "vocab_size": 64,
-    "rope_theta": 5e5,
+    "rope_parameters": {"rope_theta": 5e5, "rope_type": "default"},
 }
 
 

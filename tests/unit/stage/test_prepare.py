@@ -17,6 +17,7 @@ def config(tmp_path: Path, **changes: Any) -> DictConfig:
     cfg = OmegaConf.create(
         {
             "paths": {"cache": str(tmp_path)},
+            "trainer": {"accelerator": "cpu"},
             "target": {"name": "tiny", "_target_": "xpress_exp.target.TinyTarget"},
             "drafter": {"target_layer_ids": [0, 1]},
             "optim": {"max_steps": 5},
