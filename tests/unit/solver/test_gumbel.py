@@ -37,3 +37,13 @@ def test_noise_is_float32_and_reproducible():
     first, again = (gumbel_like(logits, torch.Generator().manual_seed(4)) for _ in range(2))
     assert first.dtype == torch.float32
     assert torch.equal(first, again)
+
+
+def test_the_tail_reaches_tokens_of_probability_1e_15(monkeypatch):
+    # In float32 the largest uniform below 1 gives 16.6: rarer tokens would never be drawn.
+    monkeypatch.setattr(
+        torch,
+        "rand",
+        lambda shape, **options: torch.full(shape, 1 - 2.0**-53, dtype=options["dtype"]),
+    )
+    assert float(gumbel_like(torch.zeros(1), None)) == pytest.approx(53 * math.log(2), rel=1e-3)

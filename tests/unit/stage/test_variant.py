@@ -42,3 +42,14 @@ def test_other_varied_settings_are_spelt_out() -> None:
     assert sorted(varied_settings(grid)) == [
         f"optim.lr={lr} solver.noise={noise}" for lr in (0.1, 0.2) for noise in ("fresh", "shared")
     ]
+
+
+def test_options_that_only_some_solvers_have_do_not_split_a_curve() -> None:
+    # K = 0 and sequential have no noise to set: they belong to the same line as K = 2.
+    grid = points("arm=xpress", "solver=jacobi,sequential", "solver.num_iterations=0,2")
+    assert set(varied_settings(grid)) == {""}
+
+
+def test_training_lengths_are_told_apart() -> None:
+    grid = points("arm=xpress", "optim.max_steps=2,3")
+    assert varied_settings(grid) == ["optim.max_steps=2", "optim.max_steps=3"]

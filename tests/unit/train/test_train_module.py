@@ -97,6 +97,16 @@ def test_a_zero_weight_step_is_a_step_of_zero_loss(setup: Any, fit: Callable[...
     assert all(torch.equal(before[k], v) for k, v in module.model.state_dict().items())
 
 
+def test_a_gradient_that_is_not_finite_stops_the_training(
+    setup: Any, fit: Callable[..., Any]
+) -> None:
+    module = setup.make_module("xpress")
+    with torch.no_grad():
+        module.model.drafter.norm.weight[0] = float("inf")
+    with pytest.raises(ValueError, match=r"step 0 is not finite; lower optim\.lr"):
+        fit(module, [[setup.left]])
+
+
 @pytest.mark.parametrize("head", ["none", "markov", "gru", "xpress"])
 def test_frozen_parts_are_in_no_optimizer_and_no_checkpoint(setup: Any, head: str) -> None:
     module = setup.make_module(head)
