@@ -143,7 +143,7 @@ def _point(overrides: Sequence[str]) -> Point:
     choices = _choices(cfg)
     with open_dict(cfg):
         del cfg["hydra"]
-    return Point(settle(cfg) if OmegaConf.select(cfg, "arm.trained") is False else cfg, choices)
+    return Point(settle(cfg), choices)
 
 
 def _choices(cfg: DictConfig) -> dict[str, str]:

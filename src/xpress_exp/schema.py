@@ -41,10 +41,14 @@ def settle(cfg: DictConfig) -> DictConfig:
     """Make the config say what will happen: an untrained arm takes no step, whatever max_steps
     an experiment or the command line asked of the others, and decay_gamma null is the published
     value for the block size. Changes cfg in place, returns it."""
-    if not cfg.arm.trained:
+    # Before the checks: a value may still be anything, or missing.
+    if OmegaConf.select(cfg, "arm.trained") is False:
         cfg.optim.max_steps = 0
-    if cfg.objective.get("decay_gamma", 0) is None:
-        cfg.objective.decay_gamma = next(g for size, g in GAMMAS if cfg.drafter.block_size <= size)
+    block_size = OmegaConf.select(cfg, "drafter.block_size")
+    if OmegaConf.select(cfg, "objective.decay_gamma", default=0) is None and isinstance(
+        block_size, int
+    ):
+        cfg.objective.decay_gamma = next(g for size, g in GAMMAS if block_size <= size)
     return cfg
 
 
