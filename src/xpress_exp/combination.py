@@ -12,7 +12,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from xpress_exp.schema import SCRATCH, initial_sha256
+from xpress_exp.schema import initial_folder
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,11 @@ class Combination:
 def is_missing(path: str) -> bool:
     """Whether no file is there; found out before hours of training, not after."""
     return not Path(path).is_file()
+
+
+def _lacks_initial_drafter(cfg: Any) -> bool:
+    folder = initial_folder(cfg)
+    return folder is not None and is_missing(str(folder / "model.safetensors"))
 
 
 def _mask_is(cfg: Any, ids: list[int | None]) -> bool:
@@ -151,7 +156,7 @@ COMBINATIONS = (
     ),
     Combination(
         "drafter.init",
-        lambda c: c.drafter.init != SCRATCH and initial_sha256(c) is None,
+        _lacks_initial_drafter,
         "no model.safetensors there; give a run directory, a checkpoint folder, 'released' or "
         "'scratch'",
     ),

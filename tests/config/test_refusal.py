@@ -75,7 +75,7 @@ REFUSED = [
     ("data.source.split=heldout", "data.source.split=heldout", "split=train"),
     ("arm=none_released head=markov", "arm.name=none_released", "arm=custom"),
     (
-        "data=jsonl data.source.path=x data.responses=shipped",
+        f"data=jsonl data.source.path={__file__} data.responses=shipped",
         "data.responses=shipped",
         "regenerate",
     ),

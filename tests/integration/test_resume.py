@@ -29,14 +29,14 @@ SCRIPT = """
 import json, os, signal, sys
 from pathlib import Path
 from hydra import compose, initialize_config_dir
-from xpress_exp.schema import run_path
+from xpress_exp.schema import run_path, settle
 from xpress_exp.stage.prepare import prepare
 from xpress_exp.stage.train import train
 from xpress_exp.train.module import CoTrainModule
 
 conf, seen, kill_at, sent, *overrides = sys.argv[1:]
 with initialize_config_dir(conf, version_base=None):
-    cfg = compose("config", overrides=overrides)
+    cfg = settle(compose("config", overrides=overrides))
 original = CoTrainModule.training_step
 
 def training_step(self, batches, batch_idx):

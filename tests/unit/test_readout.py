@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from xpress_exp.target import vocab_logits
+from xpress_exp.readout import vocab_logits
 
 
 @pytest.mark.parametrize("rows", [1, 2, 17, 32, 33, 40])

@@ -36,6 +36,11 @@ def read_drafter(
     holds another architecture or a drafter of another target, ArtefactError when it is damaged.
     """
     file = folder / "model.safetensors"
+    if not file.exists():
+        raise ValueError(
+            f"drafter.init={folder} has no model.safetensors; give a run directory, a checkpoint "
+            "folder, 'released' or 'scratch'"
+        )
     if recorded_sha256 is not None and sha256_file(file) != recorded_sha256:
         raise ArtefactError(f"{file} does not have the hash recorded beside it; restore or retrain")
     stored, trained_for = _description(folder)
