@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from hydra.utils import get_object
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -23,7 +23,7 @@ from xpress_exp.run_dir import (
     read_json,
     sha256_file,
 )
-from xpress_exp.schema import initial_folder, recorded_sha256, run_path
+from xpress_exp.schema import initial_folder, plain, recorded_sha256, run_path
 from xpress_exp.target import TargetModel
 from xpress_exp.types import ModelDims, SlotConvention, SlotMap
 
@@ -87,11 +87,10 @@ class DraftModel(nn.Module):
 
 def build_part(node: DictConfig | Mapping[str, Any], **arguments: Any) -> Any:
     """Instantiate the `_target_` of a group; its `name` is a label, not an argument."""
-    plain = OmegaConf.to_container(node, resolve=True) if isinstance(node, DictConfig) else node
-    assert isinstance(plain, Mapping)
-    settings = {str(k): v for k, v in plain.items() if k not in ("name", "_target_")}
+    group: dict[str, Any] = plain(node)
+    settings = {key: value for key, value in group.items() if key not in ("name", "_target_")}
     # Called directly: hydra's instantiate would turn dataclass arguments into dicts.
-    return get_object(plain["_target_"])(**settings, **arguments)
+    return get_object(group["_target_"])(**settings, **arguments)
 
 
 def build_slots(drafter: DictConfig) -> SlotMap:
@@ -123,12 +122,11 @@ def build_model(cfg: DictConfig, target: TargetModel, initialise: bool = True) -
         draft_vocab_size=target.vocab_size if vocab_ids is None else len(vocab_ids),
         slots=build_slots(cfg.drafter),
     )
-    settings = OmegaConf.to_container(cfg.drafter, resolve=True)
-    assert isinstance(settings, dict)
+    settings: dict[str, Any] = plain(cfg.drafter)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(cfg.seed)
         drafter = build_part(
-            {str(key): value for key, value in settings.items() if key not in _USAGE_KEYS},
+            {key: value for key, value in settings.items() if key not in _USAGE_KEYS},
             dims=dims,
             feature_size=target.feature_size,
             token_embedding=target.embedding,

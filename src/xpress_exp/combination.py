@@ -169,7 +169,7 @@ COMBINATIONS = (
         "data.source.path",
         lambda c: (
             c.data.name == "jsonl"
-            and {"prepare", "train"} & set(c.stages)
+            and not {"prepare", "train"}.isdisjoint(c.stages)
             and is_missing(c.data.source.path)
         ),
         "no such file; name a JSON-lines file of conversations or prompts",
