@@ -132,6 +132,8 @@ def test_report_comes_when_the_evaluation_failed(command: Command, calls: Calls)
 def test_a_signal_ends_the_sweep_at_once(
     number: signal.Signals, code: int, command: Command, calls: Calls
 ) -> None:
+    # A shell starts background jobs with SIGINT ignored, and Python keeps that.
+    at_interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
     before = signal.getsignal(signal.SIGTERM)
 
     def interrupted(cfg: DictConfig) -> None:
@@ -143,6 +145,7 @@ def test_a_signal_ends_the_sweep_at_once(
     assert [run.split("-")[0] for run in calls.trained] == ["none"]
     assert calls.evaluated == calls.reported == []
     assert signal.getsignal(signal.SIGTERM) is before
+    signal.signal(signal.SIGINT, at_interrupt)
 
 
 def test_progress_is_told(
