@@ -141,7 +141,11 @@ def build_model(cfg: DictConfig, target: TargetModel, initialise: bool = True) -
     model = DraftModel(drafter, head, target.lm_head, vocab_ids).to(device=target.device)
     # Weights are trained in float32 even when the target is half precision; the target's own
     # matrices, which are buffers here, are not copied into a wider type.
-    dtype = torch.float64 if target.dtype == torch.float64 else torch.float32
+    return _cast(model, torch.promote_types(target.dtype, torch.float32))
+
+
+def _cast(model: DraftModel, dtype: torch.dtype) -> DraftModel:
+    """Drafter and head in `dtype`; the buffers stay as the target has them."""
     for parameter in model.parameters():
         parameter.data = parameter.data.to(dtype)
     return model
@@ -191,9 +195,7 @@ def load_model(cfg: DictConfig, target: TargetModel) -> DraftModel:
     model = build_model(cfg, target, initialise=False)
     _load_strict(model, read_tensors(file), file)
     model.eval().requires_grad_(False)
-    if target.dtype != torch.float64:
-        # Drafts cost what serving pays: weights as narrow as the target's.
-        for parameter in model.parameters():
-            parameter.data = parameter.data.to(target.dtype)
+    # Drafts cost what serving pays: weights as narrow as the target's.
+    _cast(model, target.dtype)
     model.refold()
     return model

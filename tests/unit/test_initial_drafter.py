@@ -16,6 +16,14 @@ from xpress_exp.export import write_dflash
 from xpress_exp.run_dir import read_json, sha256_file, write_json
 from xpress_exp.schema import initial_sha256, plain
 
+TARGET = {
+    "name": "tiny",
+    "hidden_size": 64,
+    "vocab_size": 128,
+    "num_layers": 3,
+    "rope_parameters": {"rope_theta": 1e4, "rope_type": "default"},
+}
+
 
 def test_drafter_starts_from_another_run(
     make_cfg: Callable[..., DictConfig], trained: Callable[..., Any]
@@ -78,16 +86,9 @@ def test_an_exported_drafter_loads_again(
     cfg = make_cfg("arm=xpress")
     _, model = trained(cfg)
     folder = tmp_path / "export"
-    target = {"name": "tiny", "hidden_size": 64, "vocab_size": 128, "num_layers": 3}
     tensors = model.drafter.state_dict()
     facts = plain(cfg.drafter)
-    write_dflash(
-        folder,
-        tensors,
-        facts,
-        {**target, "rope_parameters": {"rope_theta": 1e4, "rope_type": "default"}},
-        {"made": "up"},
-    )
+    write_dflash(folder, tensors, facts, TARGET, {"made": "up"})
     stored = load_file(folder / "model.safetensors")
     assert len(stored) == 3 + 11  # one layer; 58 with five
     assert {"fc.weight", "hidden_norm.weight", "norm.weight"} < set(stored)
@@ -107,9 +108,7 @@ def test_a_published_checkpoint_loads_without_a_record_of_ours(
     cfg = make_cfg("arm=none")
     _, model = trained(cfg)
     folder = tmp_path / "published"
-    target = {"name": "tiny", "hidden_size": 64, "vocab_size": 128, "num_layers": 3}
-    rope = {"rope_parameters": {"rope_theta": 1e4, "rope_type": "default"}}
-    write_dflash(folder, model.drafter.state_dict(), plain(cfg.drafter), {**target, **rope}, {})
+    write_dflash(folder, model.drafter.state_dict(), plain(cfg.drafter), TARGET, {})
     config = read_json(folder / "config.json")
     del config["xpress_exp"]
     write_json(folder / "config.json", config)
@@ -127,9 +126,8 @@ def test_a_drafter_of_another_target_is_refused(
 ) -> None:
     cfg = make_cfg("arm=none")
     _, model = trained(cfg)
-    target = {"name": "qwen3_8b", "hidden_size": 64, "vocab_size": 128, "num_layers": 3}
-    rope = {"rope_parameters": {"rope_theta": 1e4, "rope_type": "default"}}
-    write_dflash(tmp_path, model.drafter.state_dict(), plain(cfg.drafter), {**target, **rope}, {})
+    other = {**TARGET, "name": "qwen3_8b"}
+    write_dflash(tmp_path, model.drafter.state_dict(), plain(cfg.drafter), other, {})
     again = make_cfg(f"drafter.init={tmp_path}")
     with pytest.raises(ValueError, match="trained for target=qwen3_8b, not tiny"):
         build_model(again, build_target(again))

@@ -41,11 +41,18 @@ def write_dflash(
     with atomic_path(file) as temporary:
         save_file(half, temporary, metadata={"format": "pt"})
     digest = sha256_file(file)
+    write_json(folder / "config.json", _config(drafter, target, digest))
+    write_json(folder / "provenance.json", {**facts, "model_sha256": digest})
+    return digest
+
+
+def _config(drafter: Mapping[str, Any], target: Mapping[str, Any], digest: str) -> dict[str, Any]:
+    """Keys of the published checkpoints, and our own under 'xpress_exp'."""
     special = {
         "mask_token_id": drafter["mask_token_id"],
         "target_layer_ids": drafter["target_layer_ids"],
     }
-    config = {
+    return {
         "architectures": ["DFlashDraftModel"],
         "model_type": "qwen3",
         "block_size": drafter["block_size"],
@@ -69,6 +76,3 @@ def write_dflash(
         "torch_dtype": "float16",
         "xpress_exp": {"drafter": dict(drafter), "target": target["name"], "sha256": digest},
     }
-    write_json(folder / "config.json", config)
-    write_json(folder / "provenance.json", {**facts, "model_sha256": digest})
-    return digest

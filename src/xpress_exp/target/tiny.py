@@ -55,31 +55,7 @@ class TinyTarget(TargetModel):
         cache_dir: str | None = None,  # noqa: ARG002  one signature for all targets
         **facts: Any,
     ) -> None:
-        kinds = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen3": (Qwen3Config, Qwen3ForCausalLM)}
-        if family not in kinds:
-            raise ValueError(f"target.family={family!r} is unknown; use one of {sorted(kinds)}")
-        make_config, make_model = kinds[family]
-        config = make_config(
-            hidden_size=hidden_size,
-            vocab_size=vocab_size,
-            num_hidden_layers=num_layers,
-            num_attention_heads=num_heads,
-            num_key_value_heads=1,
-            head_dim=hidden_size // num_heads,
-            intermediate_size=2 * hidden_size,
-            tie_word_embeddings=True,
-            pad_token_id=0,
-            bos_token_id=1,
-            eos_token_id=2,
-            max_position_embeddings=4096,
-        )
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            model = make_model(config)
-            for parameter in model.parameters():
-                if parameter.ndim == 2:
-                    torch.nn.init.normal_(parameter, std=hidden_size**-0.5)
-            torch.nn.init.normal_(model.get_input_embeddings().weight, std=scale / hidden_size)
+        model = _random_model(family, hidden_size, vocab_size, num_layers, num_heads, seed, scale)
         dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
         arguments = (
             family,
@@ -101,6 +77,44 @@ class TinyTarget(TargetModel):
             identity,
             facts,
         )
+
+
+def _random_model(
+    family: str,
+    hidden_size: int,
+    vocab_size: int,
+    num_layers: int,
+    num_heads: int,
+    seed: int,
+    scale: float,
+) -> Any:
+    """The Transformers model; raises ValueError for an unknown family."""
+    kinds = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen3": (Qwen3Config, Qwen3ForCausalLM)}
+    if family not in kinds:
+        raise ValueError(f"target.family={family!r} is unknown; use one of {sorted(kinds)}")
+    make_config, make_model = kinds[family]
+    config = make_config(
+        hidden_size=hidden_size,
+        vocab_size=vocab_size,
+        num_hidden_layers=num_layers,
+        num_attention_heads=num_heads,
+        num_key_value_heads=1,
+        head_dim=hidden_size // num_heads,
+        intermediate_size=2 * hidden_size,
+        tie_word_embeddings=True,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        max_position_embeddings=4096,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = make_model(config)
+        for parameter in model.parameters():
+            if parameter.ndim == 2:
+                torch.nn.init.normal_(parameter, std=hidden_size**-0.5)
+        torch.nn.init.normal_(model.get_input_embeddings().weight, std=scale / hidden_size)
+    return model
 
 
 def tiny_target(family: str = "llama", **arguments: Any) -> TinyTarget:
