@@ -104,7 +104,9 @@ class _ChunkStep:
         targets = self.targets
         weights = targets.weights[blocks, self.used]
         labels = targets.labels[blocks, self.used]
-        law, outside = self._target_law(targets.target_hidden[blocks, self.used])
+        law = None
+        if self.objective.l1_weight > 0:
+            law = self._target_law(targets.target_hidden[blocks, self.used])
         base = _wide(
             torch.nn.functional.linear(
                 hidden[:, self.used].to(self.draft_rows.dtype), self.draft_rows
@@ -112,7 +114,7 @@ class _ChunkStep:
         )
 
         def measure(logits: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-            return self._law_loss(logits, labels, law, outside, weights)
+            return self._law_loss(logits, labels, law, weights)
 
         sums: dict[str, Tensor] = {
             "weight": weights.sum(),
@@ -158,24 +160,30 @@ class _ChunkStep:
         return inside, 1 - inside.sum(-1)
 
     def _law_loss(
-        self, logits: Tensor, labels: Tensor, law: Tensor, outside: Tensor, weights: Tensor
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        law: tuple[Tensor, Tensor] | None,
+        weights: Tensor,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Weighted sum of eq. 14 over slots, and detached sums for logging.
 
-        accept [P used]: summed expected acceptance 1 - ||q - p||_1 / 2 per slot; hit: argmax equals
-        the label.
+        law: target probabilities and the mass outside, None without an L1 term (a third of the
+        work). hit [P used]: argmax equals the label; with a law, accept: summed expected
+        acceptance 1 - ||q - p||_1 / 2 per slot.
         """
         log_draft = torch.log_softmax(logits, -1)
-        entropy = cross_entropy(log_draft, labels)
-        distance = l1_distance(log_draft, law, outside)
-        ce = (weights * entropy).sum()
-        l1 = (weights * distance).sum()
+        ce = (weights * cross_entropy(log_draft, labels)).sum()
         seen = (weights > 0).float()
         hit = (logits.argmax(-1) == labels).float()
-        statistics = {
-            "ce": ce.detach(),
-            "l1": l1.detach(),
-            "accept": (seen * (1 - distance.detach() / 2)).sum(0),
-            "hit": (seen * hit).sum(0),
-        }
-        return self.objective.ce_weight * ce + self.objective.l1_weight * l1, statistics
+        statistics = {"ce": ce.detach(), "hit": (seen * hit).sum(0)}
+        loss = self.objective.ce_weight * ce
+        if law is not None:
+            distance = l1_distance(log_draft, *law)
+            l1 = (weights * distance).sum()
+            statistics |= {
+                "l1": l1.detach(),
+                "accept": (seen * (1 - distance.detach() / 2)).sum(0),
+            }
+            loss = loss + self.objective.l1_weight * l1
+        return loss, statistics

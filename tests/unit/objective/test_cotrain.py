@@ -127,6 +127,20 @@ def test_statistics(make_case: Callable[..., Any], naive_law: Callable[..., Any]
     torch.testing.assert_close(found.counts["weight"], case.targets.weights.sum())
 
 
+def test_cross_entropy_alone_reads_no_target_law(
+    make_case: Callable[..., Any], naive_law: Callable[..., Any]
+) -> None:
+    case = make_case()
+    head = make_head("vanilla", case)
+    case.targets.target_hidden.fill_(float("nan"))
+    found = case.loss(head, l1_weight=0.0, ce_weight=1.0, w_consistency=0.0)
+    base, refined = (
+        naive_law(case, head, previous).ce for previous in (None, case.targets.previous_tokens)
+    )
+    torch.testing.assert_close(found.total, (refined + 0.5 * base) / case.denominator, **CLOSE)
+    assert not {"base_l1", "refined_accept"} & set(found.sums)
+
+
 @pytest.mark.parametrize(("progress", "weight"), [(0.0, 0.6), (0.5, 0.4), (1.0, 0.2)])
 def test_anchor_weight_moves_with_progress(
     make_case: Callable[..., Any], naive_law: Callable[..., Any], progress: float, weight: float
