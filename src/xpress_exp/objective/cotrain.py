@@ -71,8 +71,12 @@ class CoTrainObjective:
         return Losses(total=numerator / denominator, sums=sums, counts=counts)
 
 
-def _wide(logits: Tensor) -> Tensor:
-    """In float32 at least: probabilities of half-precision logits would be too coarse."""
+def _logits(hidden: Tensor, rows: Tensor) -> Tensor:
+    """hidden [..., H] times rows [V', H], in float32 at least: probabilities of half-precision
+    logits would be too coarse."""
+    # As one matrix: linear multiplies a sliced 3-D input block by block, six times slower.
+    flat = hidden.reshape(-1, hidden.shape[-1]).to(rows.dtype)
+    logits = torch.nn.functional.linear(flat, rows).unflatten(0, hidden.shape[:-1])
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
@@ -107,11 +111,7 @@ class _ChunkStep:
         law = None
         if self.objective.l1_weight > 0:
             law = self._target_law(targets.target_hidden[blocks, self.used])
-        base = _wide(
-            torch.nn.functional.linear(
-                hidden[:, self.used].to(self.draft_rows.dtype), self.draft_rows
-            )
-        )
+        base = _logits(hidden[:, self.used], self.draft_rows)
 
         def measure(logits: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
             return self._law_loss(logits, labels, law, weights)
@@ -152,8 +152,7 @@ class _ChunkStep:
     @torch.no_grad()
     def _target_law(self, target_hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Target probabilities of the draft columns [..., V'] and the mass outside [...]."""
-        states = target_hidden.to(self.lm_head.dtype)
-        law = torch.softmax(_wide(torch.nn.functional.linear(states, self.lm_head)), -1)
+        law = torch.softmax(_logits(target_hidden, self.lm_head), -1)
         if self.vocab_ids is None:
             return law, law.new_zeros(law.shape[:-1])
         inside = law[..., self.vocab_ids]
