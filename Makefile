@@ -25,6 +25,12 @@ drafter: $(STAMP) ## train the released drafter from scratch
 test: $(STAMP) ## all tests
 	$(BIN)/python -m pytest
 
+parity: $(STAMP) ## values and gradients against published packages; builds .parity/
+	$(BIN)/python tests/parity/run.py
+
+mutants: $(STAMP) ## make one line wrong at a time; the tests must notice (minutes)
+	$(BIN)/python tests/mutant/run.py
+
 lint: $(STAMP) ## style and formatting
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
@@ -36,7 +42,7 @@ imports: $(STAMP) ## imports point down only
 
 check: lint type imports test ## everything CI checks
 
-clean: ## remove the environment and tool caches; keeps runs/ and cache/
-	rm -rf $(VENV) .pytest_cache .ruff_cache .import_linter_cache
+clean: ## remove the environments and tool caches; keeps runs/ and cache/
+	rm -rf $(VENV) .parity .pytest_cache .ruff_cache .import_linter_cache
 
-.PHONY: help venv demo heads-cpu drafter test lint type imports check clean
+.PHONY: help venv demo heads-cpu drafter test parity mutants lint type imports check clean

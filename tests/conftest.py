@@ -16,6 +16,7 @@ from torch import Tensor
 
 from xpress_exp.builders import DraftModel
 from xpress_exp.drafter import DFlashDrafter
+from xpress_exp.export import Content, target_facts
 from xpress_exp.head import CorrectionHead, GRUHead, MarkovHead, NoHead, XPressHead
 from xpress_exp.target import TargetModel, TinyTarget, tiny_target
 from xpress_exp.types import ModelDims, SlotConvention, SlotMap, TrainBatch
@@ -76,6 +77,53 @@ def make_model() -> Callable[..., DraftModel]:
                 for parameter in model.parameters():
                     parameter.normal_(std=randomize)
         return model.eval()
+
+    return make
+
+
+HEAD_GROUPS: dict[str, dict[str, Any]] = {
+    "none": {"name": "none"},
+    "markov": {"name": "markov", "rank": 6, "variant": "vanilla"},
+    "gated": {"name": "markov", "rank": 6, "variant": "gated"},
+    "rnn": {"name": "markov", "rank": 6, "variant": "rnn"},
+    "gru": {"name": "gru", "rank": 6, "gru_hidden_size": 8, "pure_draft_prefix_len": 1},
+    "xpress": {"name": "xpress", "rank": 6, "mix": "strict", "mlp": "swiglu"},
+}
+
+
+@pytest.fixture(scope="session")
+def make_content() -> Callable[..., Content]:
+    """What the exporter is given for a model of `make_model` with the head of that name; further
+    arguments replace keys of the drafter group."""
+
+    def make(target: TargetModel, model: DraftModel, head: str, **drafter: Any) -> Content:
+        layers: Any = model.drafter.layers
+        width = layers[0].self_attn.head_dim
+        group = {
+            "name": "dflash",
+            "num_layers": len(layers),
+            "intermediate_size": layers[0].mlp.gate_proj.out_features,
+            "num_heads": layers[0].self_attn.q_proj.out_features // width,
+            "num_kv_heads": layers[0].self_attn.k_proj.out_features // width,
+            "head_dim": width,
+            "block_size": model.slots.block_size,
+            "slot_convention": str(model.slots.convention),
+            "num_unused_slots": model.slots.num_unused_slots,
+            "target_layer_ids": list(target.layer_ids),
+            "mask_token_id": model.drafter.mask_token_id,
+            "draft_vocab": None if model.vocab_ids is None else "ids.json",
+            "init": "scratch",
+        }
+        return Content(
+            {**group, **drafter},
+            {**HEAD_GROUPS[head], "anchor_prev": model.head.anchor_prev}
+            if head == "xpress"
+            else HEAD_GROUPS[head],
+            target_facts(target, "tiny"),
+            model.state_dict(),
+            model.vocab_ids,
+            {"embed_tokens.weight": target.embedding, "lm_head.weight": target.lm_head},
+        )
 
     return make
 

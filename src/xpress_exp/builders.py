@@ -13,7 +13,15 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from xpress_exp.drafter import DFlashDrafter
-from xpress_exp.export import read_drafter, read_tensors
+from xpress_exp.export import (
+    Content,
+    check_target,
+    check_wanted,
+    make_drafter,
+    make_head,
+    read_folder,
+    read_tensors,
+)
 from xpress_exp.head import CorrectionHead
 from xpress_exp.readout import vocab_logits
 from xpress_exp.run_dir import (
@@ -23,7 +31,7 @@ from xpress_exp.run_dir import (
     read_json,
     sha256_file,
 )
-from xpress_exp.schema import initial_folder, plain, recorded_sha256, run_path
+from xpress_exp.schema import initial_folder, plain, run_path, weights_file
 from xpress_exp.target import TargetModel
 from xpress_exp.types import ModelDims, SlotConvention, SlotMap
 
@@ -136,12 +144,21 @@ def build_model(cfg: DictConfig, target: TargetModel, initialise: bool = True) -
         head = build_part(cfg.head, dims=dims, token_embedding=target.embedding)
     folder = initial_folder(cfg)
     if folder is not None and initialise:
-        tensors = read_drafter(folder, recorded_sha256(folder), settings, cfg.target.name)
-        _load_strict(drafter, tensors, folder)
+        content = _initial_content(folder)
+        check_wanted(content, folder, settings, cfg.target.name)
+        check_target(content, folder, target)
+        _load_strict(drafter, _part(content, "drafter"), folder)
     model = DraftModel(drafter, head, target.lm_head, vocab_ids).to(device=target.device)
     # Weights are trained in float32 even when the target is half precision; the target's own
     # matrices, which are buffers here, are not copied into a wider type.
     return _cast(model, torch.promote_types(target.dtype, torch.float32))
+
+
+def _initial_content(folder: Path) -> Content:
+    try:
+        return read_folder(folder)
+    except ValueError as error:
+        raise ValueError(f"drafter.init={folder}: {error}") from error
 
 
 def _cast(model: DraftModel, dtype: torch.dtype) -> DraftModel:
@@ -170,6 +187,15 @@ def _load_strict(module: nn.Module, tensors: dict[str, Tensor], file: Path) -> N
         raise ArtefactError(f"{file} does not fit this configuration: {reason}") from error
 
 
+def _part(content: Content, part: str) -> dict[str, Tensor]:
+    """Tensors of 'drafter' or 'head', names without it."""
+    return {
+        name.removeprefix(f"{part}."): tensor
+        for name, tensor in content.tensors.items()
+        if name.startswith(f"{part}.")
+    }
+
+
 def save_model(run: RunDir, model: DraftModel) -> str:
     """Write drafter and head as safetensors in the run directory; returns the file's SHA-256."""
     with atomic_path(run.model_file) as temporary:
@@ -194,6 +220,31 @@ def load_model(cfg: DictConfig, target: TargetModel) -> DraftModel:
         )
     model = build_model(cfg, target, initialise=False)
     _load_strict(model, read_tensors(file), file)
+    return _ready(model, target)
+
+
+def load_content(content: Content, folder: Path, target: TargetModel) -> DraftModel:
+    """The model that a checkpoint folder holds, ready to decode with `target`.
+
+    Raises ArtefactError when the folder belongs to another target.
+    """
+    check_target(content, folder, target)
+    ids = None if content.vocab_ids is None else content.vocab_ids.to(target.device)
+    drafted = target.vocab_size if ids is None else len(ids)
+    dims = ModelDims(target.hidden_size, target.vocab_size, drafted, content.slots)
+    with torch.random.fork_rng(devices=[]):
+        drafter = make_drafter(
+            content, dims, target.embedding, target.rope_inv_freq, target.rope_scale
+        )
+        head = make_head(content.head, dims, target.embedding)
+    file = weights_file(folder)
+    _load_strict(drafter, _part(content, "drafter"), file)
+    _load_strict(head, _part(content, "head"), file)
+    return _ready(DraftModel(drafter, head, target.lm_head, ids).to(target.device), target)
+
+
+def _ready(model: DraftModel, target: TargetModel) -> DraftModel:
+    """In eval mode, folded, without gradients."""
     model.eval().requires_grad_(False)
     # Drafts cost what serving pays: weights as narrow as the target's.
     _cast(model, target.dtype)

@@ -12,7 +12,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from xpress_exp.schema import initial_folder
+from xpress_exp.formats import refusal
+from xpress_exp.schema import COUPLED_VERIFIER, initial_folder, weights_file
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,16 @@ class Combination:
         return f"{self.field}={value}: {self.remedy.format(c=cfg)}"
 
 
+class HeldByFormat:
+    """Export only into a format that has a place for the drafter and its head."""
+
+    def problem(self, cfg: DictConfig) -> str | None:
+        """One line, or None. A run that `run` names is judged when it is read."""
+        if "export" not in cfg.stages or cfg.run is not None:
+            return None
+        return refusal(cfg.export.name, cfg.drafter, cfg.head)
+
+
 def is_missing(path: str) -> bool:
     """Whether no file is there; found out before hours of training, not after."""
     return not Path(path).is_file()
@@ -38,7 +49,7 @@ def is_missing(path: str) -> bool:
 
 def _lacks_initial_drafter(cfg: Any) -> bool:
     folder = initial_folder(cfg)
-    return folder is not None and is_missing(str(folder / "model.safetensors"))
+    return folder is not None and is_missing(str(weights_file(folder)))
 
 
 def _mask_is(cfg: Any, ids: list[int | None]) -> bool:
@@ -54,7 +65,7 @@ def _samples(cfg: Any) -> bool:
     return any(temperature > 0 for temperature in cfg.decode.temperatures)
 
 
-COMBINATIONS = (
+COMBINATIONS: tuple[Combination | HeldByFormat, ...] = (
     Combination(
         "drafter.mask_token_id",
         lambda c: _mask_is(c, [c.target.pad_token_id, *(c.target.stop_token_ids or ())]),
@@ -155,6 +166,13 @@ COMBINATIONS = (
         "use decode.draft_temperature=0, or verifier=rejection",
     ),
     Combination(
+        "solver.noise",
+        lambda c: (
+            c.verifier.name == COUPLED_VERIFIER and c.solver.get("noise") == "fresh" and _samples(c)
+        ),
+        "verifier=gumbel_coupled has one noise for every position; use solver.noise=shared or last",
+    ),
+    Combination(
         "drafter.init",
         _lacks_initial_drafter,
         "no model.safetensors there; give a run directory, a checkpoint folder, 'released' or "
@@ -174,20 +192,20 @@ COMBINATIONS = (
         ),
         "no such file; name a JSON-lines file of conversations or prompts",
     ),
+    HeldByFormat(),
     Combination(
-        "head.name",
-        lambda c: "export" in c.stages and c.head.name != "none",
-        "only the bare drafter can be exported; use head=none or leave export out of stages",
+        "run",
+        lambda c: c.run is not None and list(c.stages) != ["export"],
+        "only stages=[export] takes another run; leave run out for the other stages",
     ),
     Combination(
-        "drafter.slot_convention",
-        lambda c: "export" in c.stages and c.drafter.slot_convention != "fill_in",
-        "the dFlash layout knows fill_in only; leave export out of stages",
-    ),
-    Combination(
-        "drafter.mask_token_id",
-        lambda c: "export" in c.stages and c.drafter.mask_token_id is None,
-        "the dFlash layout needs a reserved mask token; leave export out of stages",
+        "run",
+        lambda c: (
+            c.run is not None
+            and list(c.stages) == ["export"]
+            and is_missing(str(Path(c.run) / "train.done.json"))
+        ),
+        "no finished training there; give the directory of a run",
     ),
     Combination(
         "data.max_length",

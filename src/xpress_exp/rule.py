@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from xpress_exp.formats import FORMATS
 from xpress_exp.schema import STAGES
 
 
@@ -125,6 +126,10 @@ RULES: dict[str, Rule] = {
     "decode.draft_temperature": Rule(
         lambda value: value == "same" or (_is_number(value) and value == 0), "same or 0"
     ),
+    "decode.top_k": or_null(integer(1)),
+    "decode.top_p": or_null(
+        Rule(lambda value: _is_number(value) and 0 < value < 1, "a number between 0 and 1")
+    ),
     "decode.max_new_tokens": integer(2),
     "decode.num_prompts": integer(1),
     "decode.batch": integer(1),
@@ -174,6 +179,9 @@ RULES: dict[str, Rule] = {
     "trainer.val_max_new_tokens": integer(1),
     "trainer.checkpoint_every_steps": integer(1),
     "trainer.num_threads": or_null(integer(1)),
+    "run": or_null(TEXT),
+    "export.name": choice(*FORMATS),
+    "export.dtype": choice("float16", "bfloat16", "float32"),
     "logger.mode": choice("offline", "online", "disabled"),
 }
 

@@ -19,6 +19,8 @@ STAGES = ("prepare", "train", "export", "eval", "report")
 SCIENCE_GROUPS = ("data", "target", "drafter", "head", "objective", "optim")
 TRAINER_SCIENCE = ("accumulate_grad_batches", "precision")
 DECODE_SCIENCE = ("temperatures", "draft_temperature", "max_new_tokens", "num_prompts")
+TRUNCATION = ("top_k", "top_p")
+COUPLED_VERIFIER = "gumbel_coupled"
 RELEASED, SCRATCH = "released", "scratch"
 # Local files and folders that a config names: another content under the same name is another run.
 CONTENT_KEYS = ("data.source.path", "target.name_or_path", "drafter.draft_vocab")
@@ -99,7 +101,14 @@ def initial_sha256(cfg: DictConfig) -> str | None:
     folder = initial_folder(cfg)
     if folder is None:
         return None
-    return recorded_sha256(folder) or content_sha256(str(folder / "model.safetensors"))
+    return recorded_sha256(folder) or content_sha256(str(weights_file(folder)))
+
+
+def weights_file(folder: Path) -> Path:
+    """model.safetensors of a run or checkpoint folder, or its only `.pt` where there is none."""
+    pickles = sorted(folder.glob("*.pt"))
+    file = folder / "model.safetensors"
+    return pickles[0] if len(pickles) == 1 and not file.exists() else file
 
 
 def recorded_sha256(folder: Path) -> str | None:
@@ -141,7 +150,9 @@ def run_name(cfg: DictConfig) -> str:
 
 
 def run_path(cfg: DictConfig) -> Path:
-    """Directory of the run that this config describes."""
+    """Directory of the run that this config describes, or of the run that it names."""
+    if cfg.get("run"):
+        return Path(cfg.run)
     return Path(cfg.paths.runs) / run_name(cfg)
 
 
@@ -149,13 +160,14 @@ def decode_science(cfg: DictConfig) -> dict[str, Any]:
     """Everything that changes what a run's model decodes; equal for settings that decode alike.
 
     solver: name and options; num_iterations is None where it has no effect. Without a head every
-    solver is 'parallel', as there is nothing to solve.
+    solver is 'parallel', as there is nothing to solve. top_k and top_p are there when they filter.
     """
     content = {
         "solver": _effective_solver(cfg),
         "verifier": plain(cfg.verifier),
         "task": {**plain(cfg.task), "sha256": content_sha256(cfg.task.get("path"))},
         **{key: plain(cfg.decode[key]) for key in DECODE_SCIENCE},
+        **{key: cfg.decode[key] for key in TRUNCATION if cfg.decode[key] is not None},
     }
     return _canonical(content)
 

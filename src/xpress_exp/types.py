@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import math
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -143,6 +144,19 @@ class TargetOutput:
     logits: Tensor | None
     features: Tensor
     last_hidden: Tensor
+
+
+class NoiseSource(Protocol):
+    """Gumbel noise for the tokens of one block, where a generator is not enough."""
+
+    def gumbel(self, logits: Tensor, vocab_ids: Tensor | None) -> Tensor:
+        """Noise of the shape of logits [b, n, V'], the block's tokens 1..n; column j is that of
+        token vocab_ids[j], or of token j when vocab_ids is None."""
+        ...
+
+
+# What the draws of a round come from; None is torch's global generator.
+Randomness = torch.Generator | NoiseSource | None
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ SAME_RUN = [
     "trainer.checkpoint_every_steps=3", "trainer.accelerator=gpu", "solver=sequential",
     "solver.num_iterations=2", "decode.max_new_tokens=9", "decode.num_prompts=5", "stages=[train]",
     "data.features.shard_tokens=99", "data.max_broken_share=0.5", "objective.chunk_blocks=2",
-    "arm=xpress", "optim.max_grad_norm=1", "drafter.num_unused_slots=0",
+    "arm=xpress", "optim.max_grad_norm=1", "drafter.num_unused_slots=0", "export=zlab",
+    "export.dtype=bfloat16",
 ]  # fmt: skip
 OTHER_RUN = [
     "seed=1", "head.rank=32", "head.mix=inclusive", "drafter.num_layers=1", "drafter.init=scratch",

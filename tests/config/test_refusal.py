@@ -87,7 +87,22 @@ REFUSED = [
     ("trainer.devices=2", "trainer.devices=2", "trainer.devices=1"),
     ("drafter.init=/nowhere", "drafter.init=/nowhere", "checkpoint folder"),
     ("task=jsonl task.path=/nowhere", "task.path=/nowhere", "no such file"),
-    ("stages=[export]", "head.name=xpress", "head=none"),
+    ("stages=[export] export=zlab", "head.name=xpress: export=zlab holds only none", "export=hf"),
+    ("stages=[export] export=z-lab", "export=z-lab is not an option of export", "zlab"),
+    (
+        "stages=[export] export=vllm_xpress head.mlp=silu",
+        "head.mlp=silu",
+        "export=vllm_xpress has a refiner of three matrices",
+    ),
+    (
+        "stages=[export] export=domino head=gru drafter.mask_token_id=null",
+        "drafter.mask_token_id=None",
+        "no place for a learned mask embedding",
+    ),
+    ("export.dtype=float64", "export.dtype=float64", "float16, bfloat16, float32"),
+    ("stages=[export] run=/nowhere", "run=/nowhere", "no finished training there"),
+    ("run=/nowhere", "run=/nowhere", "only stages=[export] takes another run"),
+    ("drafter.init_from=/nowhere", "drafter.init_from=/nowhere", "did you mean drafter.init?"),
     ("-m head.rank=8,0,16", "head.rank=0", "integer >= 1"),
     ("-m head.rank=interval(1,9)", "head.rank=interval(1,9)", "lists its values"),
 ]
@@ -116,6 +131,8 @@ def test_refused_in_one_line(
 
 
 LEGAL = [
+    "export=zlab",
+    "stages=[prepare,train] export=zlab",
     "decode.draft_temperature=0 verifier=delta",
     "decode.draft_temperature=0 decode.temperatures=[0.0]",
     "verifier=delta decode.temperatures=[0]",

@@ -157,6 +157,7 @@ def test_correction_is_base_plus_code_times_readout(head, rows):
     torch.testing.assert_close(head.correct(base, z), expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.property("P10")
 def test_an_untrained_head_is_the_bare_drafter_bit_for_bit(fresh, block):
     z = fresh.code(*block)
     base = torch.randn(2, BLOCK, VOCAB, generator=torch.Generator().manual_seed(3)).double()

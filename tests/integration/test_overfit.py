@@ -6,14 +6,18 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import xpress_exp
 from xpress_exp.builders import DraftModel
 from xpress_exp.data.anchor import anchor_candidates
 from xpress_exp.decode import decode_autoregressive, decode_speculative
+from xpress_exp.export import Content, write_folder
+from xpress_exp.formats import FORMATS, refusal
 from xpress_exp.objective import CoTrainObjective
 from xpress_exp.optim import AdamWCosine
 from xpress_exp.solver import JacobiSolver, ParallelSolver, SequentialSolver, Solver
@@ -74,7 +78,9 @@ def test_the_document_is_no_repetition(target: TinyTarget) -> None:
 def test_a_memorised_document_is_drafted_in_whole_blocks(
     target: TinyTarget,
     make_model: Callable[..., DraftModel],
+    make_content: Callable[..., Content],
     pack: Callable[..., TrainBatch],
+    tmp_path: Path,
     head: str,
     convention: str,
 ) -> None:
@@ -95,6 +101,21 @@ def test_a_memorised_document_is_drafted_in_whole_blocks(
         if name == "parallel" and head != "none":
             continue  # one pass on the drafter's own guesses need not be right
         assert accepted == [whole_block] * (len(trace.rounds) - 1), (name, accepted)
+    for unused in (0, 1):
+        content = make_content(target, model, head, num_unused_slots=unused)
+        pass_the_gate_from_disk(target, content, tmp_path)
+
+
+def pass_the_gate_from_disk(target: TinyTarget, content: Content, folder: Path) -> None:
+    """Whole blocks from every format that can hold the model, in the half precision they have."""
+    for name in FORMATS:
+        if refusal(name, content.drafter, content.head) is not None:
+            continue
+        write_folder(folder / name, name, content, "bfloat16", {}, "")
+        trace = decode(target, xpress_exp.load(folder / name, target).model, SequentialSolver())
+        assert trace.tokens == greedy_text(target)
+        accepted = [item.accepted for item in trace.rounds[:-1]]
+        assert accepted == [content.slots.num_draft_tokens] * len(accepted), (name, accepted)
 
 
 def decode(target: TinyTarget, model: DraftModel, solver: Any) -> Any:

@@ -57,6 +57,7 @@ def teacher_forced(model: DraftModel, batch: TrainBatch) -> Tensor:
     return model.head.correct(model.base_logits(hidden), z)[0, model.slots.draft_slots]
 
 
+@pytest.mark.property("P11c")
 @pytest.mark.parametrize("convention", ["fill_in", "shift"])
 @pytest.mark.parametrize("head", ["markov", "gated", "rnn", "gru", "xpress"])
 def test_decoding_logits_are_training_logits(

@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 
 from xpress_exp.builders import DraftModel, build_model, build_target, save_model
 from xpress_exp.run_dir import RunDir
-from xpress_exp.schema import plain, run_path, settle
+from xpress_exp.schema import run_path, science, settle
 
 CONF = Path(__file__).parents[2] / "conf"
 
@@ -42,7 +42,7 @@ def trained() -> Callable[[DictConfig], tuple[RunDir, DraftModel]]:
             for parameter in model.parameters():
                 parameter.normal_(std=0.1)
         run = RunDir(run_path(cfg))
-        run.claim({"drafter": json.loads(json.dumps(plain(cfg.drafter)))})
+        run.claim(json.loads(json.dumps(science(cfg))))
         run.mark_done("train", {"model_sha256": save_model(run, model)})
         return run, model
 

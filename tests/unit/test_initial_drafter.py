@@ -9,20 +9,12 @@ from typing import Any
 import pytest
 import torch
 from omegaconf import DictConfig
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from xpress_exp.builders import build_model, build_target
-from xpress_exp.export import write_dflash
-from xpress_exp.run_dir import read_json, sha256_file, write_json
+from xpress_exp.export import Content, target_facts, write_folder
+from xpress_exp.run_dir import ArtefactError, read_json, sha256_file, write_json
 from xpress_exp.schema import initial_sha256, plain
-
-TARGET = {
-    "name": "tiny",
-    "hidden_size": 64,
-    "vocab_size": 128,
-    "num_layers": 3,
-    "rope_parameters": {"rope_theta": 1e4, "rope_type": "default"},
-}
 
 
 def test_drafter_starts_from_another_run(
@@ -80,45 +72,93 @@ def test_unusable_initial_folders_are_refused(
         build_model(make_cfg(f"drafter.init={run.path}"), target)
 
 
-def test_an_exported_drafter_loads_again(
-    make_cfg: Callable[..., DictConfig], trained: Callable[..., Any], tmp_path: Path
-) -> None:
-    cfg = make_cfg("arm=xpress")
-    _, model = trained(cfg)
-    folder = tmp_path / "export"
-    tensors = model.drafter.state_dict()
-    facts = plain(cfg.drafter)
-    write_dflash(folder, tensors, facts, TARGET, {"made": "up"})
-    stored = load_file(folder / "model.safetensors")
-    assert len(stored) == 3 + 11  # one layer; 58 with five
-    assert {"fc.weight", "hidden_norm.weight", "norm.weight"} < set(stored)
-    assert "layers.0.self_attn.q_norm.weight" in stored
-    config = read_json(folder / "config.json")
-    assert config["block_size"] == 4 and config["num_hidden_layers"] == 1
-    assert config["dflash_config"] == {"mask_token_id": 3, "target_layer_ids": [0, 1]}
-    again_cfg = make_cfg("arm=none", f"drafter.init={folder}")
-    again = build_model(again_cfg, build_target(again_cfg)).drafter.state_dict()
-    for name, tensor in tensors.items():
-        assert torch.equal(again[name], tensor.half().float())
+def exported(
+    cfg: DictConfig, model: Any, folder: Path, name: str = "zlab", target: str = "tiny"
+) -> Path:
+    facts = target_facts(build_target(cfg), target)
+    content = Content(plain(cfg.drafter), plain(cfg.head), facts, model.state_dict())
+    write_folder(folder, name, content, "float16", {}, "")
+    return folder
 
 
-def test_a_published_checkpoint_loads_without_a_record_of_ours(
-    make_cfg: Callable[..., DictConfig], trained: Callable[..., Any], tmp_path: Path
+def halves(model: Any) -> dict[str, torch.Tensor]:
+    return {name: t.half().float() for name, t in model.drafter.state_dict().items()}
+
+
+def assert_equal(found: Any, expected: dict[str, torch.Tensor]) -> None:
+    state = found.drafter.state_dict()
+    assert set(state) == set(expected)
+    assert all(torch.equal(state[name], tensor) for name, tensor in expected.items())
+
+
+@pytest.mark.parametrize(
+    ("name", "arm"),
+    [
+        ("hf", "xpress"),
+        ("hf", "none"),
+        ("zlab", "none"),
+        ("domino", "gru"),
+        ("deepspec", "markov"),
+        ("speculators", "none"),
+        ("speculators", "markov"),
+        ("speculators", "xpress"),
+        ("vllm_xpress", "xpress"),
+    ],
+)
+@pytest.mark.parametrize("is_published", [False, True])
+def test_the_drafter_of_every_format_loads_again(
+    make_cfg: Callable[..., DictConfig],
+    trained: Callable[..., Any],
+    tmp_path: Path,
+    name: str,
+    arm: str,
+    is_published: bool,
 ) -> None:
-    cfg = make_cfg("arm=none")
+    """As exported, and as others publish: without a record of ours."""
+    cfg = make_cfg(f"arm={arm}")
     _, model = trained(cfg)
-    folder = tmp_path / "published"
-    write_dflash(folder, model.drafter.state_dict(), plain(cfg.drafter), TARGET, {})
-    config = read_json(folder / "config.json")
-    del config["xpress_exp"]
-    write_json(folder / "config.json", config)
-    (folder / "provenance.json").unlink()
+    folder = exported(cfg, model, tmp_path / "export", name)
+    if is_published and name != "hf":
+        config = read_json(folder / "config.json")
+        del config["xpress_exp"]
+        write_json(folder / "config.json", config)
+        (folder / "provenance.json").unlink()
     again_cfg = make_cfg("arm=none", f"drafter.init={folder}")
-    again = build_model(again_cfg, build_target(again_cfg)).drafter.state_dict()
-    assert all(
-        torch.equal(again[n], t.half().float()) for n, t in model.drafter.state_dict().items()
-    )
+    assert_equal(build_model(again_cfg, build_target(again_cfg)), halves(model))
     assert initial_sha256(again_cfg) is not None
+
+
+def test_a_head_is_asked_for_whole_even_where_the_drafter_is_wanted(
+    make_cfg: Callable[..., DictConfig], trained: Callable[..., Any], tmp_path: Path
+) -> None:
+    cfg = make_cfg("arm=gru")
+    _, model = trained(cfg)
+    folder = exported(cfg, model, tmp_path / "export", "domino")
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["prefix_gru.weight_hh_l0"]
+    (folder / "provenance.json").unlink()
+    save_file(tensors, folder / "model.safetensors")
+    again = make_cfg("arm=none", f"drafter.init={folder}")
+    with pytest.raises(ArtefactError, match=r"lacks prefix_gru\.weight_hh_l0"):
+        build_model(again, build_target(again))
+
+
+def test_next_token_labels_are_not_loaded_as_filled_in_slots(
+    make_cfg: Callable[..., DictConfig], trained: Callable[..., Any], tmp_path: Path
+) -> None:
+    """deepseek-ai/dflash_*_block7: the class alone says shift, and there is no head to tell."""
+    cfg = make_cfg("arm=none", "drafter.slot_convention=shift")
+    _, model = trained(cfg)
+    folder = exported(cfg, model, tmp_path / "export", "deepspec")
+    config = read_json(folder / "config.json")
+    for key in ("xpress_exp", "sample_from_anchor", "dflash_config", "num_speculative_tokens"):
+        del config[key]
+    write_json(folder / "config.json", config)
+    again = make_cfg("arm=none", f"drafter.init={folder}")
+    with pytest.raises(ValueError, match=r"slot_convention=fill_in, but.*has shift"):
+        build_model(again, build_target(again))
+    again = make_cfg("arm=none", f"drafter.init={folder}", "drafter.slot_convention=shift")
+    assert_equal(build_model(again, build_target(again)), halves(model))
 
 
 def test_a_drafter_of_another_target_is_refused(
@@ -126,8 +166,11 @@ def test_a_drafter_of_another_target_is_refused(
 ) -> None:
     cfg = make_cfg("arm=none")
     _, model = trained(cfg)
-    other = {**TARGET, "name": "qwen3_8b"}
-    write_dflash(tmp_path, model.drafter.state_dict(), plain(cfg.drafter), other, {})
-    again = make_cfg(f"drafter.init={tmp_path}")
+    folder = exported(cfg, model, tmp_path / "a", target="qwen3_8b")
+    again = make_cfg(f"drafter.init={folder}")
     with pytest.raises(ValueError, match="trained for target=qwen3_8b, not tiny"):
+        build_model(again, build_target(again))
+    folder = exported(cfg, model, tmp_path / "b")
+    again = make_cfg(f"drafter.init={folder}", "target.seed=1")
+    with pytest.raises(ArtefactError, match="its embedding differs"):
         build_model(again, build_target(again))

@@ -1,6 +1,7 @@
 """Decoding with a target alone or with a drafter, and measuring both side by side."""
 
 from xpress_exp.decode.loop import decode_autoregressive, decode_speculative
+from xpress_exp.decode.noise import PositionNoise
 from xpress_exp.decode.sampling import random_stream, sample_token
 from xpress_exp.decode.side_by_side import Arm, MeasuredPrompt, Measurement, measure
 
@@ -8,6 +9,7 @@ __all__ = [
     "Arm",
     "MeasuredPrompt",
     "Measurement",
+    "PositionNoise",
     "decode_autoregressive",
     "decode_speculative",
     "measure",

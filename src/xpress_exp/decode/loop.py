@@ -6,17 +6,19 @@ Both decoders share prefill, sampling and stop rules, so that their times and to
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from xpress_exp.decode.noise import Draws, at_position
 from xpress_exp.decode.output import Output
 from xpress_exp.decode.sampling import sample_token
+from xpress_exp.law import ALL_TOKENS, Truncation
 from xpress_exp.solver.contract import BlockState, Solver
-from xpress_exp.types import Proposal, Round, SampleTrace
+from xpress_exp.types import Proposal, Randomness, Round, SampleTrace
 from xpress_exp.verifier.contract import Verifier
 from xpress_exp.verifier.greedy import GreedyVerifier
 
@@ -49,7 +51,9 @@ def _prefill(
     prompt_ids: Sequence[int],
     temperature: float,
     max_new_tokens: int,
-    generator: torch.Generator | None,
+    generator: Draws,
+    truncation: Truncation,
+    watch: Callable[[Sequence[int]], bool] | None = None,
 ) -> Prefilled:
     """Run the prompt and sample the first token from its last logits."""
     if not prompt_ids:
@@ -62,8 +66,9 @@ def _prefill(
     ids = torch.tensor([list(prompt_ids)], device=device)
     done = target.forward(ids, cache=cache, num_logits=1)
     assert done.logits is not None
-    output = Output(max_new_tokens, frozenset(target.stop_token_ids))
-    output.commit(sample_token(done.logits[:, -1], temperature, generator).tolist())
+    output = Output(max_new_tokens, frozenset(target.stop_token_ids), watch=watch)
+    noise = at_position(generator, cache.length)
+    output.commit(sample_token(done.logits[:, -1], temperature, noise, truncation).tolist())
     return Prefilled(cache, done.features, output, started, device)
 
 
@@ -97,23 +102,26 @@ def decode_autoregressive(
     *,
     temperature: float,
     max_new_tokens: int,
-    generator: torch.Generator | None,
+    generator: Draws,
+    truncation: Truncation = ALL_TOKENS,
     prompt_id: str = "",
     domain: str = "",
 ) -> SampleTrace:
     """Decode one prompt one token at a time: the baseline of every speed-up.
 
-    prompt_ids: at least one token id. max_new_tokens counts the prefill's token. The trace has
-    one `step_ms` entry per token after the first. Raises ValueError on an empty prompt or limit.
+    prompt_ids: at least one token id. max_new_tokens counts the prefill's token. generator: a
+    stream, or the noise of `decode_speculative` under a coupled verifier. The trace has one
+    `step_ms` entry per token after the first. Raises ValueError on an empty prompt or limit.
     """
-    state = _prefill(target, prompt_ids, temperature, max_new_tokens, generator)
+    state = _prefill(target, prompt_ids, temperature, max_new_tokens, generator, truncation)
     output, steps = state.output, []
     begun = mark = now_ms(state.device)
     while not output.finished:
         last = torch.tensor([[output.tokens[-1]]], device=state.device)
         logits = target.forward(last, cache=state.cache, num_logits=1).logits
         assert logits is not None
-        output.commit(sample_token(logits[:, -1], temperature, generator).tolist())
+        noise = at_position(generator, state.cache.length)
+        output.commit(sample_token(logits[:, -1], temperature, noise, truncation).tolist())
         before, mark = mark, now_ms(state.device)
         steps.append(mark - before)
     times = (begun - state.started_ms, mark - begun)
@@ -130,9 +138,12 @@ class SpeculativeDecoder:
     verifier: Verifier
     temperature: float
     draft_temperature: float
-    generator: torch.Generator | None
+    generator: Draws
+    truncation: Truncation
 
-    def propose(self, hidden: Tensor, base: Tensor, anchor: Tensor, previous: Tensor) -> Proposal:
+    def propose(
+        self, hidden: Tensor, base: Tensor, anchor: Tensor, previous: Tensor, noise: Randomness
+    ) -> Proposal:
         """Drafts for one block. hidden [1, P, H], base [1, N, V'], anchor and previous [1]."""
         block = BlockState(
             base_logits=base,
@@ -141,8 +152,9 @@ class SpeculativeDecoder:
             anchor_previous=previous,
             slots=self.model.drafter.slots,
             vocab_ids=self.model.vocab_ids,
+            truncation=self.truncation,
         )
-        return self.solver.propose(block, self.model.head, self.draft_temperature, self.generator)
+        return self.solver.propose(block, self.model.head, self.draft_temperature, noise)
 
     def round(
         self, state: Prefilled, draft_cache: Any, pending: Tensor | None, last_two: list[int]
@@ -161,13 +173,16 @@ class SpeculativeDecoder:
         hidden = self.model.drafter.draft(draft_cache, anchor)
         base = self.model.base_logits(hidden[:, self.model.drafter.slots.draft_slots])
         drafted = now_ms(device)
-        proposal = self.propose(hidden, base, anchor, previous)
+        start = state.cache.length  # the anchor's position: it is not cached yet
+        noise = at_position(self.generator, start + 1)
+        proposal = self.propose(hidden, base, anchor, previous, noise)
         proposed = now_ms(device)
-        start = state.cache.length
         block = torch.cat([anchor[:, None], proposal.tokens], 1)
         verified = self.target.forward(block, cache=state.cache)
         assert verified.logits is not None
-        verdict = self.verifier.verify(proposal, verified.logits, self.temperature, self.generator)
+        verdict = self.verifier.verify(
+            proposal, verified.logits, self.temperature, noise, self.truncation
+        )
         accepted = int(verdict.num_accepted)
         new = [*proposal.tokens[0, :accepted].tolist(), int(verdict.next_token)]
         committed = output.commit(new)
@@ -197,20 +212,24 @@ def decode_speculative(
     temperature: float,
     draft_temperature: float,
     max_new_tokens: int,
-    generator: torch.Generator | None,
+    generator: Draws,
+    truncation: Truncation = ALL_TOKENS,
     prompt_id: str = "",
     domain: str = "",
+    watch: Callable[[Sequence[int]], bool] | None = None,
 ) -> SampleTrace:
-    """Decode one prompt with drafts (algorithms.md 3.3, batch 1).
+    """Decode one prompt with drafts (batch 1).
 
     At temperature 0 the greedy verifier is used whatever `verifier` is. A full block is drafted
     even when fewer tokens are wanted; `Round.accepted` counts before that cut, `committed` after
-    it. Raises ValueError on an empty prompt or limit.
+    it. generator: a stream, or `PositionNoise` for a coupled verifier. truncation holds for the
+    target's law and the drafts'. `watch` sees all tokens after each one and ends decoding by
+    returning True. Raises ValueError on an empty prompt or limit.
     """
-    state = _prefill(target, prompt_ids, temperature, max_new_tokens, generator)
+    state = _prefill(target, prompt_ids, temperature, max_new_tokens, generator, truncation, watch)
     rule = GreedyVerifier() if temperature == 0 else verifier
     decoder = SpeculativeDecoder(
-        target, model, solver, rule, temperature, draft_temperature, generator
+        target, model, solver, rule, temperature, draft_temperature, generator, truncation
     )
     draft_cache, pending, rounds = model.drafter.new_cache(), None, []
     model.drafter.extend(draft_cache, state.features)

@@ -7,14 +7,25 @@ import hashlib
 import torch
 from torch import Tensor
 
+from xpress_exp.law import ALL_TOKENS, Truncation, probabilities, processed
+from xpress_exp.types import Randomness
 
-def sample_token(logits: Tensor, temperature: float, generator: torch.Generator | None) -> Tensor:
-    """Next token from raw logits [b, V]: argmax at temperature 0, else a draw from
-    softmax(logits / temperature) in float32. Returns int64 [b]."""
+
+def sample_token(
+    logits: Tensor,
+    temperature: float,
+    generator: Randomness,
+    truncation: Truncation = ALL_TOKENS,
+) -> Tensor:
+    """Next token from raw logits [b, V]: argmax at temperature 0, else a draw from their law in
+    float32 or wider; from a noise source it is the argmax under its noise. Returns int64 [b]."""
     if temperature == 0:
         return logits.argmax(-1)
-    law = torch.softmax(logits.float() / temperature, -1)
-    return torch.multinomial(law, 1, generator=generator).squeeze(-1)
+    if generator is None or isinstance(generator, torch.Generator):
+        law = probabilities(logits, temperature, truncation)
+        return torch.multinomial(law, 1, generator=generator).squeeze(-1)
+    scores = processed(logits, temperature, truncation)[:, None]
+    return (scores + generator.gumbel(scores, None)).argmax(-1)[:, 0]
 
 
 def random_stream(device: torch.device, *key: object) -> torch.Generator:

@@ -31,8 +31,9 @@ class MarkovHead(CorrectionHead):
 
     vanilla: z = e. gated: z = sigmoid(W [h; e] + b) * e. rnn: (g, c, o) = W [S; e; h] + b,
     S' = sig(g) S + (1 - sig(g)) tanh(c), z = tanh(o), S = 0 before x_1 (the anchor's own slot of
-    `fill_in` has z = 0 and leaves S at 0). Config keys: rank, variant, token_init, token_std.
-    Raises ValueError for an unknown variant or token_init, or an impossible rank.
+    `fill_in` has z = 0 and leaves S at 0 unless rnn_anchor_slot is 'read', as in the speculators
+    package). Config keys: rank, variant, token_init, token_std, rnn_anchor_slot.
+    Raises ValueError for an unknown option or an impossible rank.
     """
 
     def __init__(
@@ -43,9 +44,12 @@ class MarkovHead(CorrectionHead):
         variant: Variant = "vanilla",
         token_init: TokenInit = "target",
         token_std: float | None = None,
+        rnn_anchor_slot: Literal["skip", "read"] = "skip",
     ) -> None:
         super().__init__(dims)
         check_choice("head.variant", variant, tuple(DEPENDENCE))
+        check_choice("head.rnn_anchor_slot", rnn_anchor_slot, ("skip", "read"))
+        self.first_rnn_slot = dims.slots.first_slot if rnn_anchor_slot == "skip" else 0
         self.variant = variant
         self.rank = rank
         self.dependence = DEPENDENCE[variant]
@@ -95,7 +99,7 @@ class MarkovHead(CorrectionHead):
         embedded = F.embedding(previous_token, self.token_table)
         if self.variant != "rnn":
             return self._gated(prepared[:, slot], embedded), state
-        if slot < self.dims.slots.first_slot:
+        if slot < self.first_rnn_slot:
             return torch.zeros_like(recurrent), state
         weight = self.joint_proj.weight[:, : 2 * self.rank]
         joint = prepared[:, slot] + F.linear(torch.cat([recurrent, embedded], -1), weight)

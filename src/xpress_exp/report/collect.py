@@ -19,6 +19,7 @@ from xpress_exp.metric import (
     tokens_per_second,
 )
 from xpress_exp.run_dir import ArtefactError, read_json
+from xpress_exp.schema import COUPLED_VERIFIER
 
 NAN = math.nan
 OK = "ok"
@@ -105,8 +106,9 @@ COLUMNS = tuple(item.name for item in fields(ResultRow) if item.name not in NOT_
 IDENTITY = ("run", "arm", "head", "solver", "num_iterations", "rank", "block_size", "seed", "task")
 
 
-def measured(records: Sequence[EvalRecord], temperature: float) -> dict[str, Any]:
-    """All measured columns of one variant at one temperature."""
+def measured(records: Sequence[EvalRecord], same_text: bool) -> dict[str, Any]:
+    """All measured columns of one variant at one temperature; same_text: whether it must decode
+    what the baseline does."""
     arms = [record.arm for record in records]
     counts, price, speed = acceptance(arms), cost(records), speedup(records)
     interval: Interval = tau_interval(arms)
@@ -132,7 +134,7 @@ def measured(records: Sequence[EvalRecord], temperature: float) -> dict[str, Any
         "draft_ms": price.draft_ms,
         "head_ms": price.head_ms,
         "verify_ms": price.verify_ms,
-        "token_mismatches": diverged if temperature == 0 else None,
+        "token_mismatches": diverged if same_text else None,
         "accept_by_position": counts.by_position,
     }
 
@@ -159,7 +161,8 @@ def _rows_of(point: ExpectedPoint, experiment: str) -> list[ResultRow]:
     rows = []
     for temperature in point.temperatures:
         own = [record for record in records if record.temperature == temperature]
-        values = measured(own, temperature) if own else {}
+        same_text = temperature == 0 or point.variant["verifier"] == COUPLED_VERIFIER
+        values = measured(own, same_text) if own else {}
         rows.append(
             ResultRow(
                 **_identity(point, experiment, temperature),

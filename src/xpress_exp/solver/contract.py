@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor
 
 from xpress_exp.head import CorrectionHead
-from xpress_exp.solver.gumbel import gumbel_like
-from xpress_exp.types import Proposal, SlotMap
+from xpress_exp.law import ALL_TOKENS, Truncation, processed
+from xpress_exp.solver.gumbel import gumbel
+from xpress_exp.types import Proposal, Randomness, SlotMap
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,7 @@ class BlockState:
 
     base_logits [b, N, V'] float32 of x_1..x_N, hidden [b, P, H], anchor [b] and anchor_previous [b]
     int64 target ids, vocab_ids int64 [V'] (draft to target ids) or None for the identity.
+    truncation: the filters that the target's law passes as well.
     """
 
     base_logits: Tensor
@@ -27,6 +28,7 @@ class BlockState:
     anchor_previous: Tensor
     slots: SlotMap
     vocab_ids: Tensor | None = None
+    truncation: Truncation = ALL_TOKENS
 
 
 class Solver(Protocol):
@@ -37,7 +39,7 @@ class Solver(Protocol):
         block: BlockState,
         head: CorrectionHead,
         temperature: float,
-        generator: torch.Generator | None,
+        generator: Randomness,
     ) -> Proposal:
         """Draft x_1..x_N. Temperature 0: argmax tokens, a point mass (logits None)."""
         ...
@@ -49,16 +51,14 @@ def previous_tokens(block: BlockState, head: CorrectionHead, drafts: Tensor) -> 
     return block.slots.previous_tokens(block.anchor, drafts, before)
 
 
-def block_noise(
-    block: BlockState, temperature: float, generator: torch.Generator | None
-) -> Tensor | None:
+def block_noise(block: BlockState, temperature: float, generator: Randomness) -> Tensor | None:
     """Gumbel noise [b, N, V'] of one block; None at temperature 0."""
-    return gumbel_like(block.base_logits, generator) if temperature > 0 else None
+    return gumbel(block.base_logits, block.vocab_ids, generator) if temperature > 0 else None
 
 
-def scaled(logits: Tensor, temperature: float) -> Tensor:
-    """logits / temperature; unchanged at temperature 0."""
-    return logits / temperature if temperature > 0 else logits
+def law_logits(block: BlockState, logits: Tensor, temperature: float) -> Tensor:
+    """Logits [..., V'] whose softmax is the drafts' law; unchanged at temperature 0."""
+    return processed(logits, temperature, block.truncation)
 
 
 def pick(block: BlockState, logits: Tensor, noise: Tensor | None) -> Tensor:
@@ -71,9 +71,10 @@ def pick(block: BlockState, logits: Tensor, noise: Tensor | None) -> Tensor:
 def refined_logits(
     block: BlockState, head: CorrectionHead, prepared: Any, drafts: Tensor, temperature: float
 ) -> Tensor:
-    """Corrected, scaled logits [b, N, V'] of one pass that reads drafts [b, N]."""
+    """Corrected logits, as their law has them, [b, N, V'] of one pass that reads drafts [b, N]."""
     z = head.code_from(prepared, previous_tokens(block, head, drafts))
-    return scaled(head.correct(block.base_logits, z[:, block.slots.draft_slots]), temperature)
+    logits = head.correct(block.base_logits, z[:, block.slots.draft_slots])
+    return law_logits(block, logits, temperature)
 
 
 def proposal(
@@ -84,10 +85,8 @@ def proposal(
     return Proposal(tokens, law, block.vocab_ids, num_passes)
 
 
-def base_draft(
-    block: BlockState, temperature: float, generator: torch.Generator | None
-) -> Proposal:
+def base_draft(block: BlockState, temperature: float, generator: Randomness) -> Proposal:
     """The bare drafter's block, drawn position by position from the base logits; 0 passes."""
-    logits = scaled(block.base_logits, temperature)
+    logits = law_logits(block, block.base_logits, temperature)
     tokens = pick(block, logits, block_noise(block, temperature, generator))
     return proposal(block, tokens, logits, temperature, num_passes=0)

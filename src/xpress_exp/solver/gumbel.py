@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from xpress_exp.types import Randomness
+
 SMALLEST = 2.0**-54  # half of the spacing of float64 uniforms
 
 
@@ -19,3 +21,10 @@ def gumbel_like(logits: Tensor, generator: torch.Generator | None) -> Tensor:
         logits.shape, generator=generator, device=logits.device, dtype=torch.float64
     )
     return uniform.clamp_min_(SMALLEST).log_().neg_().log_().neg_().float()
+
+
+def gumbel(logits: Tensor, vocab_ids: Tensor | None, randomness: Randomness) -> Tensor:
+    """Noise of the shape of logits [b, n, V'], whatever the draws come from."""
+    if randomness is None or isinstance(randomness, torch.Generator):
+        return gumbel_like(logits, randomness)
+    return randomness.gumbel(logits, vocab_ids)

@@ -12,12 +12,12 @@ from xpress_exp.solver.contract import (
     BlockState,
     base_draft,
     block_noise,
+    law_logits,
     pick,
     proposal,
     refined_logits,
-    scaled,
 )
-from xpress_exp.types import Proposal
+from xpress_exp.types import Proposal, Randomness
 
 CHOICES = {
     "noise": ("shared", "fresh", "last"),
@@ -63,7 +63,7 @@ class JacobiSolver:
         block: BlockState,
         head: CorrectionHead,
         temperature: float,
-        generator: torch.Generator | None,
+        generator: Randomness,
     ) -> Proposal:
         """Draft x_1..x_N with at most num_iterations head evaluations (none for a head that reads
         no tokens). A batch stops when all of its blocks have."""
@@ -92,4 +92,6 @@ class JacobiSolver:
 
     def _seed(self, block: BlockState, temperature: float, noise: Tensor | None) -> Tensor:
         drawn = self.seed == "sampled" and self.noise != "last"
-        return pick(block, scaled(block.base_logits, temperature), noise if drawn else None)
+        return pick(
+            block, law_logits(block, block.base_logits, temperature), noise if drawn else None
+        )

@@ -9,12 +9,12 @@ from xpress_exp.solver.contract import (
     BlockState,
     base_draft,
     block_noise,
+    law_logits,
     pick,
     previous_tokens,
     proposal,
-    scaled,
 )
-from xpress_exp.types import Proposal
+from xpress_exp.types import Proposal, Randomness
 
 
 class SequentialSolver:
@@ -32,7 +32,7 @@ class SequentialSolver:
         block: BlockState,
         head: CorrectionHead,
         temperature: float,
-        generator: torch.Generator | None,
+        generator: Randomness,
     ) -> Proposal:
         """Draft x_1..x_N with N head steps (none for a head that reads no tokens)."""
         if head.dependence.tokens == "none":
@@ -46,7 +46,7 @@ class SequentialSolver:
             position = slot - block.slots.first_slot
             if position < 0:  # the anchor's own slot: it feeds the state and drafts nothing
                 continue
-            logits = scaled(head.correct(block.base_logits[:, position], z), temperature)
+            logits = law_logits(block, head.correct(block.base_logits[:, position], z), temperature)
             token = pick(block, logits, None if noise is None else noise[:, position])
             drafts = torch.cat([drafts, token[:, None]], 1)
             laws.append(logits)

@@ -15,9 +15,10 @@ from tqdm import tqdm
 
 from xpress_exp.builders import DraftModel, build_part, build_target, load_model
 from xpress_exp.decode import Arm, MeasuredPrompt, measure
+from xpress_exp.law import Truncation
 from xpress_exp.metric import EvalRecord
 from xpress_exp.run_dir import ArtefactError, RunDir, fingerprint, git_state
-from xpress_exp.schema import plain, run_path, unique_points
+from xpress_exp.schema import COUPLED_VERIFIER, plain, run_path, unique_points
 from xpress_exp.stage.eval_store import EvalStore, Termination, missing_rounds
 from xpress_exp.stage.variant import eval_dir, variant_facts
 from xpress_exp.target import TargetModel
@@ -88,6 +89,9 @@ def _group_key(cfg: DictConfig, variant: Variant) -> str:
         "temperatures": plain(cfg.decode.temperatures),
         "max_new_tokens": cfg.decode.max_new_tokens,
         "num_prompts": cfg.decode.num_prompts,
+        "truncation": [cfg.decode.top_k, cfg.decode.top_p],
+        # These share their noise with the baseline, which others must not.
+        "coupled": cfg.verifier.name == COUPLED_VERIFIER,
     }
     alone = "" if cfg.decode.side_by_side else variant.name
     return fingerprint([shared, alone])
@@ -173,7 +177,10 @@ def _run_rounds(
     temperatures = [float(value) for value in decode.temperatures]
     recorded = [variant.store.recorded() for variant in variants]
     rounds = missing_rounds(recorded, [prompt.id for prompt in prompts], temperatures)
-    limit = {"max_new_tokens": decode.max_new_tokens}
+    limit: dict[str, Any] = {
+        "max_new_tokens": decode.max_new_tokens,
+        "truncation": Truncation(decode.top_k, decode.top_p),
+    }
     progress = tqdm(total=len(rounds), desc="eval", unit="round", mininterval=PROGRESS_SECONDS)
     warm: set[float] = set()
     with progress:

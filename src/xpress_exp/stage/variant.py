@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from xpress_exp.run_dir import RunDir, fingerprint
-from xpress_exp.schema import decode_science, run_name, run_path, science
+from xpress_exp.schema import TRUNCATION, decode_science, run_name, run_path, science
 
 # Settings that have a column of their own or decide the panel; the rest is spelt out.
 COVERED = ("seed", "drafter.block_size", "head.rank", "head.name")
@@ -83,4 +83,4 @@ def _labelled(cfg: DictConfig) -> dict[str, Any]:
     training = {k: v for k, v in flattened(science(cfg)).items() if k not in COVERED}
     decoding = flattened(decode_science(cfg))
     shown = {k: v for k, v in decoding.items() if not k.startswith(COVERED_DECODE)}
-    return {**training, **shown}
+    return {**training, **dict.fromkeys(TRUNCATION), **shown}

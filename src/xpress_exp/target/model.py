@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -121,6 +122,17 @@ class TargetModel:
     @property
     def dtype(self) -> torch.dtype:
         return self.embedding.dtype
+
+    @property
+    def generation_config(self) -> Any:
+        """The model's own generation settings, a copy."""
+        return copy.deepcopy(self._model.generation_config)
+
+    def with_stop_tokens(self, stop_token_ids: Collection[int]) -> TargetModel:
+        """The same model under other stop tokens."""
+        other = copy.copy(self)
+        other.stop_token_ids = frozenset(stop_token_ids)
+        return other
 
     @property
     def feature_size(self) -> int:

@@ -7,26 +7,34 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-from xpress_exp.types import Proposal, Verification
+from xpress_exp.law import ALL_TOKENS, Truncation
+from xpress_exp.types import Proposal, Randomness, Verification
 
 Law = Literal["point_mass", "sampled", "any"]
 
 
 class Verifier(Protocol):
-    """Accepts a prefix of the drafts so that the output follows the target's law exactly."""
+    """Accepts a prefix of the drafts so that the output follows the target's law exactly.
+
+    law: the kind of draft it can weigh. coupled: whether it compares drafts with tokens drawn from
+    position-keyed noise, which plain sampling then must use as well.
+    """
 
     law: Law
+    coupled: bool
 
     def verify(
         self,
         proposal: Proposal,
         target_logits: Tensor,
         temperature: float,
-        generator: torch.Generator | None,
+        generator: Randomness,
+        truncation: Truncation = ALL_TOKENS,
     ) -> Verification:
         """target_logits float [b, N+1, V], raw: row k is the target's law after x_0..x_k.
 
-        Raises ValueError when the temperature or the proposal's law does not fit the verifier.
+        truncation: that of the drafts. Raises ValueError when temperature, randomness or the
+        proposal's law do not fit the verifier.
         """
         ...
 
@@ -43,6 +51,17 @@ def check_sampling(name: str, law: Law, proposal: Proposal, temperature: float) 
         )
 
 
+def stream(name: str, generator: Randomness) -> torch.Generator | None:
+    """The generator; raises ValueError for position-keyed noise, whose draws are not independent
+    of the drafts."""
+    if generator is None or isinstance(generator, torch.Generator):
+        return generator
+    raise ValueError(
+        f"verifier={name} draws coins of its own and cannot use position-keyed noise; give a "
+        "torch.Generator, or use verifier=gumbel_coupled"
+    )
+
+
 def count_prefix(accepted: Tensor) -> Tensor:
     """Length of the leading run of True: bool [b, N] -> int64 [b]."""
     return accepted.to(torch.int64).cumprod(1).sum(1)
@@ -53,7 +72,7 @@ def verify_chain(
 ) -> Verification:
     """Speculative sampling (Leviathan et al. 2023), all positions at once.
 
-    tokens int64 [b, N]; draft q float32 [b, N, V]; target p float32 [b, N+1, V]. Token k is
+    tokens int64 [b, N]; draft q [b, N, V]; target p [b, N+1, V], both float32 or wider. Token k is
     accepted when u < p/q (never when q = 0). At the first rejection the next token is drawn from
     the normalised positive part of p - q, or from p where that is empty by rounding; after N
     acceptances it is drawn from p.

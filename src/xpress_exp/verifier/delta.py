@@ -6,8 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from xpress_exp.types import Proposal, Verification
-from xpress_exp.verifier.contract import Law, check_sampling, verify_chain
+from xpress_exp.law import ALL_TOKENS, Truncation, probabilities
+from xpress_exp.types import Proposal, Randomness, Verification
+from xpress_exp.verifier.contract import Law, check_sampling, stream, verify_chain
 
 
 class DeltaVerifier:
@@ -15,6 +16,7 @@ class DeltaVerifier:
     that puts all mass on x. Lossless for drafts that no coin of this round has touched."""
 
     law: Law = "point_mass"
+    coupled = False
 
     @torch.no_grad()
     def verify(
@@ -22,10 +24,12 @@ class DeltaVerifier:
         proposal: Proposal,
         target_logits: Tensor,
         temperature: float,
-        generator: torch.Generator | None,
+        generator: Randomness,
+        truncation: Truncation = ALL_TOKENS,
     ) -> Verification:
-        """target_logits [b, N+1, V]; raises ValueError for temperature 0 or a sampled law."""
+        """target_logits [b, N+1, V]; raises ValueError for temperature 0, position-keyed
+        noise or a sampled law."""
         check_sampling("delta", self.law, proposal, temperature)
-        target = (target_logits.float() / temperature).softmax(-1)
+        target = probabilities(target_logits, temperature, truncation)
         draft = F.one_hot(proposal.tokens, target.shape[-1]).to(target.dtype)
-        return verify_chain(proposal.tokens, draft, target, generator)
+        return verify_chain(proposal.tokens, draft, target, stream("delta", generator))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from xpress_exp.types import Proposal, Verification
+from xpress_exp.law import ALL_TOKENS, Truncation
+from xpress_exp.types import Proposal, Randomness, Verification
 from xpress_exp.verifier.contract import Law, count_prefix
 
 
@@ -13,6 +14,7 @@ class GreedyVerifier:
     """Output equals greedy autoregressive decoding, up to ties of floating-point numerics."""
 
     law: Law = "any"
+    coupled = False
 
     @torch.no_grad()
     def verify(
@@ -20,7 +22,8 @@ class GreedyVerifier:
         proposal: Proposal,
         target_logits: Tensor,
         temperature: float,
-        generator: torch.Generator | None,  # noqa: ARG002 - the protocol asks for it
+        generator: Randomness,  # noqa: ARG002 - the protocol asks for it
+        truncation: Truncation = ALL_TOKENS,  # noqa: ARG002 - no filter changes an argmax
     ) -> Verification:
         """target_logits [b, N+1, V]; raises ValueError when temperature is not 0."""
         if temperature != 0:

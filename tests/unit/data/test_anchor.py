@@ -162,6 +162,30 @@ def test_block_targets_equal_a_double_loop(
     assert torch.equal(targets.anchor, batch.input_ids[batch.anchors])
 
 
+@pytest.mark.parametrize("slots", SLOT_MAPS[:2], ids=str)
+def test_a_pointwise_mask_counts_labels_after_a_gap_in_the_same_document(slots: SlotMap) -> None:
+    """Documents 0-6 and 7-10; 3 was not generated. The block at 2 has labels 3 4 5 6, that at 5
+    has 6 | 7 8 9."""
+    mask = torch.ones(11, dtype=torch.bool)
+    mask[[0, 3, 7]] = False
+    batch = TrainBatch(
+        step=0,
+        input_ids=torch.arange(11),
+        document_ids=torch.tensor([0] * 7 + [1] * 4),
+        position_ids=torch.zeros(11, dtype=torch.long),
+        loss_mask=mask,
+        anchors=torch.tensor([2, 5]),
+        last_hidden=torch.zeros(11, 5),
+    )
+    pointwise = block_targets(batch, slots, GAMMA, label_mask="pointwise").weights
+    prefix = block_targets(batch, slots, GAMMA).weights
+    assert (pointwise[:, slots.draft_slots] > 0).tolist() == [
+        [False, True, True, True],
+        [True, False, False, False],
+    ]
+    assert (prefix[:, slots.draft_slots] > 0).tolist() == [[False] * 4, [True] + [False] * 3]
+
+
 @pytest.mark.parametrize("slots", SLOT_MAPS, ids=str)
 def test_nothing_of_another_document_is_read(slots: SlotMap) -> None:
     batch = make_batch(2)

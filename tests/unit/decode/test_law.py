@@ -52,6 +52,7 @@ class SampledSolver:
         return Proposal(tokens.T, logits)
 
 
+@pytest.mark.property("P6")
 @pytest.mark.parametrize("sampled", [True, False])
 def test_output_law_equals_the_target_law(sampled: bool, make_target: Any, drafter: Any) -> None:
     target = make_target(small_table)

@@ -90,6 +90,7 @@ def test_equals_a_naive_implementation(
             torch.testing.assert_close(found[row], expected, **CLOSE)
 
 
+@pytest.mark.property("P11b")
 @pytest.mark.parametrize("convention", ["fill_in", "shift"])
 def test_training_equals_inference_with_caches(
     trained_form: Callable[..., Tensor],
@@ -116,6 +117,7 @@ def test_training_equals_inference_with_caches(
     assert compared > 12
 
 
+@pytest.mark.property("P11d")
 def test_drafting_leaves_the_cache_alone(drafter: DFlashDrafter, batch: TrainBatch) -> None:
     assert batch.features is not None
     with torch.no_grad():

@@ -8,6 +8,7 @@ import torch
 from xpress_exp.drafter import DraftCache
 
 
+@pytest.mark.property("P11d")
 @pytest.mark.parametrize("chunks", [[1, 1, 1, 1], [5, 1, 3], [1, 9, 2, 20], [7]])
 def test_growth_equals_concatenation(chunks: list[int]) -> None:
     torch.manual_seed(0)

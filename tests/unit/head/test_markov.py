@@ -29,9 +29,12 @@ def test_gated_matches_its_formula(make_head, block):
             torch.testing.assert_close(z[n, k], gate * e, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(("convention", "first"), [("fill_in", 1), ("shift", 0)])
-def test_rnn_matches_its_formula(make_head, block, convention, first):
-    head = make_head(MarkovHead, convention, rank=4, variant="rnn")
+@pytest.mark.parametrize(
+    ("convention", "anchor_slot", "first"),
+    [("fill_in", "skip", 1), ("fill_in", "read", 0), ("shift", "skip", 0)],
+)
+def test_rnn_matches_its_formula(make_head, block, convention, anchor_slot, first):
+    head = make_head(MarkovHead, convention, rank=4, variant="rnn", rnn_anchor_slot=anchor_slot)
     hidden, tokens = block
     z = head.code(hidden, tokens)
     weight, bias = head.joint_proj.weight, head.joint_proj.bias
@@ -76,6 +79,7 @@ def test_the_size_of_the_start_can_be_set(make_dims, embedding):
     [
         ({"rank": 4, "variant": "gate"}, "head.variant=gate"),
         ({"rank": 4, "token_init": "pca"}, "head.token_init=pca"),
+        ({"rank": 4, "rnn_anchor_slot": "use"}, "head.rnn_anchor_slot=use"),
         ({"rank": 0}, "head.rank=0"),
         ({"rank": 7}, "head.rank=7 exceeds the target's width 6"),
     ],

@@ -151,6 +151,7 @@ def test_anchor_weight_moves_with_progress(
     torch.testing.assert_close(case.loss(head, progress).total, expected, **CLOSE)
 
 
+@pytest.mark.property("P13")
 def test_without_extra_terms_it_is_the_refined_loss(
     make_case: Callable[..., Any], naive_law: Callable[..., Any]
 ) -> None:
@@ -163,6 +164,7 @@ def test_without_extra_terms_it_is_the_refined_loss(
     assert "consistency_loss" not in found.sums
 
 
+@pytest.mark.property("P13")
 @pytest.mark.parametrize("convention", ["fill_in", "shift"])
 def test_right_guesses_make_the_consistency_loss_the_refined_loss(
     make_case: Callable[..., Any], naive_law: Callable[..., Any], convention: str

@@ -9,6 +9,7 @@ import pytest
 from xpress_exp.objective import CoTrainObjective, WeightSchedule
 
 
+@pytest.mark.property("P13")
 @pytest.mark.parametrize("name", ["linear", "cosine"])
 def test_first_and_last_step(name: str) -> None:
     schedule = WeightSchedule(0.6, 0.2, name)

@@ -93,6 +93,7 @@ def test_n_passes_equal_sequential_drafting(make_case, kind, config, convention,
         torch.testing.assert_close(found.logits, expected.logits, rtol=0, atol=1e-10)
 
 
+@pytest.mark.property("P12d")
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("noise", ["shared", "last"])
 @pytest.mark.parametrize("seed", ["sampled", "argmax"])

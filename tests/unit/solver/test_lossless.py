@@ -85,6 +85,7 @@ SOLVERS = [
 ]
 
 
+@pytest.mark.property("P6")
 @pytest.mark.parametrize(
     "solver", SOLVERS, ids=lambda s: "-".join(map(str, [type(s).__name__, *vars(s).values()]))
 )
@@ -107,6 +108,7 @@ def of_the_seed(draft, head, block):
     return replace(draft, logits=block.base_logits)
 
 
+@pytest.mark.property("P6")
 @pytest.mark.parametrize(("change", "passes"), [(recomputed, 1), (recomputed, 2), (of_the_seed, 2)])
 def test_the_law_of_another_tensor_is_caught(tabular, change, passes):
     score, _ = run(tabular, JacobiSolver(passes), change)
@@ -118,6 +120,7 @@ def test_at_the_fixed_point_recomputing_is_harmless(tabular):
     assert abs(score) < 4.5
 
 
+@pytest.mark.property("P6")
 def test_greedy_drafts_are_lossless_under_the_delta_rule(tabular):
     head, block, target = tabular(ROWS)
     generator = torch.Generator().manual_seed(23)

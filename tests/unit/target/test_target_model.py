@@ -59,6 +59,7 @@ def test_num_logits(make_target: Callable[..., TinyTarget], count: int | None) -
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.property("P11d")
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 def test_cropped_cache_continues_like_a_fresh_forward(
     make_target: Callable[..., TinyTarget], family: str

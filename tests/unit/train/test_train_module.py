@@ -107,6 +107,7 @@ def test_a_gradient_that_is_not_finite_stops_the_training(
         fit(module, [[setup.left]])
 
 
+@pytest.mark.property("P11e")
 @pytest.mark.parametrize("head", ["none", "markov", "gru", "xpress"])
 def test_frozen_parts_are_in_no_optimizer_and_no_checkpoint(setup: Any, head: str) -> None:
     module = setup.make_module(head)
@@ -125,6 +126,7 @@ def test_frozen_parts_are_in_no_optimizer_and_no_checkpoint(setup: Any, head: st
     assert saved == {name for name, _ in module.model.named_parameters()}
 
 
+@pytest.mark.property("P11e")
 def test_target_stays_frozen_in_training(setup: Any, fit: Callable[..., Any]) -> None:
     before = copy.deepcopy(setup.target._model.state_dict())
     online = replace(setup.left, features=None, last_hidden=None)
