@@ -14,6 +14,7 @@ SAME_RUN = [
     "trainer.num_threads=1", "trainer.val_every_steps=7", "trainer.val_prompts=1",
     "trainer.checkpoint_every_steps=3", "trainer.accelerator=gpu", "solver=sequential",
     "solver.num_iterations=2", "decode.max_new_tokens=9", "decode.num_prompts=5", "stages=[train]",
+    "decode.top_k=20", "decode.top_p=0.9",
     "data.features.shard_tokens=99", "data.max_broken_share=0.5", "objective.chunk_blocks=2",
     "arm=xpress", "optim.max_grad_norm=1", "drafter.num_unused_slots=0", "export=zlab",
     "export.dtype=bfloat16",
@@ -31,7 +32,8 @@ SAME_DECODING = [
 OTHER_DECODING = [
     "solver.num_iterations=2", "solver.noise=fresh", "solver=parallel", "solver=sequential",
     "decode.max_new_tokens=9", "decode.num_prompts=5", "decode.temperatures=[0.0]", "task.seed=3",
-    "verifier=delta", "decode.draft_temperature=0", "head=none",
+    "verifier=delta", "decode.draft_temperature=0", "head=none", "decode.top_k=20",
+    "decode.top_p=0.9", "verifier=gumbel_coupled",
 ]  # fmt: skip
 
 

@@ -1,5 +1,5 @@
 """P6: the output law of one round is the target's, to rounding, for every way of drafting; exact
-enumeration through the real solvers and verifiers (see conftest.py)."""
+enumeration through the real solvers and verifiers (see output.py)."""
 
 from __future__ import annotations
 

@@ -78,6 +78,28 @@ def test_variants_alone_decode_the_same(cfgs: list[DictConfig]) -> None:
     assert [tokens(path) for path in evaluate(cfgs)] == together
 
 
+def test_coupled_arms_repeat_the_baseline_and_leave_other_rounds_alone(
+    cfgs: list[DictConfig],
+) -> None:
+    for cfg in cfgs:
+        train(cfg)
+    sampled = [cfg.copy() for cfg in cfgs]
+    alone = records(evaluate(sampled[1:])[0])
+    for cfg in cfgs:
+        cfg.verifier = {
+            "name": "gumbel_coupled",
+            "_target_": "xpress_exp.verifier.GumbelCoupledVerifier",
+        }
+    cfgs[1].decode.draft_temperature = 0
+    together = evaluate([*sampled, *cfgs])
+    for path in together[2:]:
+        assert all(record.first_divergence is None for record in records(path))
+    first, second = (records(path) for path in together[2:])
+    assert [record.ar for record in first] == [record.ar for record in second]
+    assert [r.ar.tokens for r in records(together[0])] == [r.ar.tokens for r in alone]
+    assert [r.ar.tokens for r in first] != [r.ar.tokens for r in alone]
+
+
 def test_an_untrained_run_is_named(cfgs: list[DictConfig]) -> None:
     with pytest.raises(ArtefactError, match=f"{run_path(cfgs[0])} has no finished training"):
         evaluate(cfgs)

@@ -44,6 +44,12 @@ def test_temperature_zero_is_greedy_and_counts_mismatches(point: Any) -> None:
     )
 
 
+def test_coupled_sampling_must_repeat_the_baseline(point: Any) -> None:
+    expected = point("xpress", 2)
+    expected.variant["verifier"] = "gumbel_coupled"
+    assert [row.token_mismatches for row in collect([expected], "demo")] == [0, 0]
+
+
 def test_a_broken_file_fails_its_own_rows_only(point: Any) -> None:
     good, bad = point("none", 1), point("xpress", 2)
     bad.records_file.write_text(bad.records_file.read_text()[:-20])

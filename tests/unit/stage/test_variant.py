@@ -53,3 +53,8 @@ def test_options_that_only_some_solvers_have_do_not_split_a_curve() -> None:
 def test_training_lengths_are_told_apart() -> None:
     grid = points("arm=xpress", "optim.max_steps=2,3")
     assert varied_settings(grid) == ["optim.max_steps=2", "optim.max_steps=3"]
+
+
+def test_a_filter_and_its_absence_are_told_apart() -> None:
+    grid = points("arm=xpress", "decode.top_k=null,20")
+    assert varied_settings(grid) == ["top_k=None", "top_k=20"]
