@@ -162,7 +162,7 @@ COMBINATIONS: tuple[Combination | HeldByFormat, ...] = (
         lambda c: (
             _samples(c) and c.decode.draft_temperature == "same" and c.verifier.name == "delta"
         ),
-        "verifier=delta is for greedy drafts and would accept sampled ones more seldom than it need; "
+        "verifier=delta is for greedy drafts and accepts sampled ones more seldom than need be; "
         "use decode.draft_temperature=0, or verifier=rejection",
     ),
     Combination(

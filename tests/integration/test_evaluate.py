@@ -100,6 +100,18 @@ def test_coupled_arms_repeat_the_baseline_and_leave_other_rounds_alone(
     assert [r.ar.tokens for r in first] != [r.ar.tokens for r in alone]
 
 
+def test_a_truncated_law_has_rounds_and_a_baseline_of_its_own(cfgs: list[DictConfig]) -> None:
+    train(cfgs[1])
+    best = cfgs[1].copy()
+    best.decode.top_k = 1  # nothing but the argmax is left at temperature 1
+    whole, cut = (tokens(path) for path in evaluate([cfgs[1], best]))
+    for (prompt, temperature), text in cut.items():
+        assert text == cut[prompt, 0.0]
+        assert temperature == 0 or text != whole[prompt, temperature]
+    for record in records(eval_dir(best)):
+        assert record.first_divergence is None
+
+
 def test_an_untrained_run_is_named(cfgs: list[DictConfig]) -> None:
     with pytest.raises(ArtefactError, match=f"{run_path(cfgs[0])} has no finished training"):
         evaluate(cfgs)

@@ -18,7 +18,7 @@ def generator_of(*key: object) -> torch.Generator:
 
 
 def anchor_candidates(loss_mask: Tensor, document_ids: Tensor) -> Tensor:
-    """bool [S]: token and next token were both generated, in one document (algorithms 3.2).
+    """bool [S]: token and next token were both generated, in one document.
 
     In decoding the first anchor is the first generated token, never a prompt token.
     """

@@ -1,4 +1,4 @@
-"""Acceptance: how many tokens a target verification commits (DESIGN section 2).
+"""Acceptance: how many tokens a target verification commits.
 
 tau = committed tokens / verifications: the bonus token counts, the prefill's token and tokens cut
 by a stop token or by max_new_tokens do not.
