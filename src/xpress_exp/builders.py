@@ -22,6 +22,7 @@ from xpress_exp.export import (
     read_folder,
     read_tensors,
 )
+from xpress_exp.few_rows import FewRows, LayoutChoice, freeze_linears, shared
 from xpress_exp.head import CorrectionHead
 from xpress_exp.readout import vocab_logits
 from xpress_exp.run_dir import (
@@ -77,6 +78,8 @@ class DraftModel(nn.Module):
             index = torch.full((len(lm_head),), -1, device=lm_head.device)
             index[vocab_ids] = torch.arange(len(vocab_ids), device=lm_head.device)
         self.register_buffer("draft_rows", rows, persistent=False)
+        # In a tuple: it is no part of the state, which holds the weights once.
+        self._fast_rows: tuple[FewRows, ...] = ()
         self.register_buffer("vocab_index", index, persistent=False)
 
     @property
@@ -85,12 +88,23 @@ class DraftModel(nn.Module):
 
     def base_logits(self, hidden: Tensor) -> Tensor:
         """Logits of the bare drafter [..., V'] of hidden [..., H], float32 or wider."""
-        logits = vocab_logits(hidden.to(self.draft_rows.dtype), self.draft_rows)
+        hidden = hidden.to(self.draft_rows.dtype)
+        if self._fast_rows:
+            logits = self._fast_rows[0](hidden)
+        else:
+            logits = vocab_logits(hidden, self.draft_rows)
         return logits if logits.dtype == torch.float64 else logits.float()
 
     def refold(self) -> None:
         """Rebuild the head's inference tables after its weights have changed."""
         self.head.refold()
+
+    def make_fast(self, choice: LayoutChoice) -> None:
+        """Use layouts fast for few rows from now on; the weights must not change any more."""
+        freeze_linears(self.drafter, choice)
+        freeze_linears(self.head, choice)
+        self.head.make_fast(choice)
+        self._fast_rows = (shared(self.draft_rows, choice),)
 
 
 def build_part(node: DictConfig | Mapping[str, Any], **arguments: Any) -> Any:

@@ -133,6 +133,7 @@ RULES: dict[str, Rule] = {
     "decode.max_new_tokens": integer(2),
     "decode.num_prompts": integer(1),
     "decode.batch": integer(1),
+    "decode.kernels": choice("fast", "plain"),
     "decode.warmup_rounds": integer(0),
     "objective.ce_weight": number(0),
     "objective.l1_weight": number(0),

@@ -18,7 +18,7 @@ from xpress_exp.run_dir import fingerprint, read_json, sha256_file
 STAGES = ("prepare", "train", "export", "eval", "report")
 SCIENCE_GROUPS = ("data", "target", "drafter", "head", "objective", "optim")
 TRAINER_SCIENCE = ("accumulate_grad_batches", "precision")
-DECODE_SCIENCE = ("temperatures", "draft_temperature", "max_new_tokens", "num_prompts")
+DECODE_SCIENCE = ("temperatures", "draft_temperature", "max_new_tokens", "num_prompts", "kernels")
 TRUNCATION = ("top_k", "top_p")
 COUPLED_VERIFIER = "gumbel_coupled"
 RELEASED, SCRATCH = "released", "scratch"
@@ -157,7 +157,7 @@ def run_path(cfg: DictConfig) -> Path:
 
 
 def decode_science(cfg: DictConfig) -> dict[str, Any]:
-    """Everything that changes what a run's model decodes; equal for settings that decode alike.
+    """Everything that changes what a run's model decodes, or how fast; equal for equal settings.
 
     solver: name and options; num_iterations is None where it has no effect. Without a head every
     solver is 'parallel', as there is nothing to solve. top_k and top_p are there when they filter.

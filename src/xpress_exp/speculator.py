@@ -13,6 +13,7 @@ from torch import Tensor
 from xpress_exp.builders import DraftModel, build_part, load_content
 from xpress_exp.decode import decode_speculative
 from xpress_exp.export import Content, read_folder
+from xpress_exp.few_rows import LayoutChoice
 from xpress_exp.grid import compose_points
 from xpress_exp.law import Truncation
 from xpress_exp.metric import acceptance
@@ -147,12 +148,14 @@ def load(
     resolved; the folder's number of Jacobi passes by default. Raises ArtefactError for a damaged or
     contradictory folder and for another target, ValueError for an unusable one.
     """
-    folder = Path(path)
+    folder, choice = Path(path), LayoutChoice()
     content = read_folder(folder)
     if not content.head:
         raise ValueError(f"{folder} does not tell its head; give drafter.init such a folder")
     wrapped = _as_target(target, list(content.drafter["target_layer_ids"]))
     model = load_content(content, folder, wrapped)
+    wrapped.make_fast(choice)
+    model.make_fast(choice)
     return Speculator(wrapped, model, solver or _default_solver(content))
 
 

@@ -5,20 +5,21 @@ Both decoders share prefill, sampling and stop rules, so that their times and to
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from xpress_exp.decode.clock import Clock
 from xpress_exp.decode.noise import Draws, at_position
 from xpress_exp.decode.output import Output
 from xpress_exp.decode.sampling import sample_token
 from xpress_exp.law import ALL_TOKENS, Truncation
 from xpress_exp.solver.contract import BlockState, Solver
-from xpress_exp.types import Proposal, Randomness, Round, SampleTrace
+from xpress_exp.types import Proposal, Randomness, Round, SampleTrace, Verification
 from xpress_exp.verifier.contract import Verifier
 from xpress_exp.verifier.greedy import GreedyVerifier
 
@@ -27,22 +28,16 @@ if TYPE_CHECKING:
     from xpress_exp.target import TargetModel
 
 
-def now_ms(device: torch.device) -> float:
-    """Wall clock in milliseconds after all queued work of `device` is done."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() * 1000.0
-
-
 @dataclass(frozen=True)
 class Prefilled:
     """State after the prompt: target cache of the prompt, its features [1, c, F], the output that
-    holds the first token, and the clock before it (milliseconds)."""
+    holds the first token, the clock and its mark before the prompt."""
 
     cache: Any
     features: Tensor
     output: Output
-    started_ms: float
+    clock: Clock
+    started: Any
     device: torch.device
 
 
@@ -61,15 +56,16 @@ def _prefill(
     if max_new_tokens < 1:
         raise ValueError(f"decode.max_new_tokens={max_new_tokens} generates nothing; use >= 1")
     device = target.device
-    started = now_ms(device)
-    cache = target.new_cache()
+    clock = Clock(device)
+    started = clock.mark()
+    cache = target.new_decode_cache()
     ids = torch.tensor([list(prompt_ids)], device=device)
     done = target.forward(ids, cache=cache, num_logits=1)
     assert done.logits is not None
     output = Output(max_new_tokens, frozenset(target.stop_token_ids), watch=watch)
     noise = at_position(generator, cache.length)
     output.commit(sample_token(done.logits[:, -1], temperature, noise, truncation).tolist())
-    return Prefilled(cache, done.features, output, started, device)
+    return Prefilled(cache, done.features, output, clock, started, device)
 
 
 def _trace(
@@ -114,18 +110,24 @@ def decode_autoregressive(
     `step_ms` entry per token after the first. Raises ValueError on an empty prompt or limit.
     """
     state = _prefill(target, prompt_ids, temperature, max_new_tokens, generator, truncation)
-    output, steps = state.output, []
-    begun = mark = now_ms(state.device)
+    output, clock = state.output, state.clock
+    marks = [clock.mark()]
     while not output.finished:
         last = torch.tensor([[output.tokens[-1]]], device=state.device)
         logits = target.forward(last, cache=state.cache, num_logits=1).logits
         assert logits is not None
         noise = at_position(generator, state.cache.length)
         output.commit(sample_token(logits[:, -1], temperature, noise, truncation).tolist())
-        before, mark = mark, now_ms(state.device)
-        steps.append(mark - before)
-    times = (begun - state.started_ms, mark - begun)
+        marks.append(clock.mark())
+    steps = [clock.between(first, second) for first, second in pairwise(marks)]
+    times = (clock.between(state.started, marks[0]), clock.between(marks[0], marks[-1]))
     return _trace(prompt_ids, output, times, (), steps, prompt_id, domain)
+
+
+def on_host(verdict: Verification, proposal: Proposal) -> list[tuple[int, int, list[int]]]:
+    """(number accepted, next token, drafts) of every row: the round's one wait for the device."""
+    parts = (verdict.num_accepted[:, None], verdict.next_token[:, None], proposal.tokens)
+    return [(row[0], row[1], row[2:]) for row in torch.cat(parts, 1).tolist()]
 
 
 @dataclass
@@ -165,38 +167,38 @@ class SpeculativeDecoder:
         drafter's cache (None in the first round). last_two: the token before the anchor and the
         anchor. Returns the round and the features it leaves pending.
         """
-        device, output = state.device, state.output
+        device, output, clock = state.device, state.output, state.clock
         previous, anchor = torch.tensor([last_two], device=device).unbind(1)
-        started = now_ms(device)
+        marks = [clock.mark()]
         if pending is not None:
             self.model.drafter.extend(draft_cache, pending)
         hidden = self.model.drafter.draft(draft_cache, anchor)
         base = self.model.base_logits(hidden[:, self.model.drafter.slots.draft_slots])
-        drafted = now_ms(device)
+        marks.append(clock.mark())
         start = state.cache.length  # the anchor's position: it is not cached yet
         noise = at_position(self.generator, start + 1)
         proposal = self.propose(hidden, base, anchor, previous, noise)
-        proposed = now_ms(device)
+        marks.append(clock.mark())
         block = torch.cat([anchor[:, None], proposal.tokens], 1)
         verified = self.target.forward(block, cache=state.cache)
         assert verified.logits is not None
         verdict = self.verifier.verify(
             proposal, verified.logits, self.temperature, noise, self.truncation
         )
-        accepted = int(verdict.num_accepted)
-        new = [*proposal.tokens[0, :accepted].tolist(), int(verdict.next_token)]
-        committed = output.commit(new)
+        accepted, next_token, drafts = on_host(verdict, proposal)[0]
+        committed = output.commit([*drafts[:accepted], next_token])
         # The anchor and the accepted drafts stay; the next token is the new anchor, not cached.
         state.cache.crop(start + accepted + 1)
-        ended = now_ms(device)
+        marks.append(clock.mark())
+        draft_ms, head_ms, verify_ms = (clock.between(*pair) for pair in pairwise(marks))
         done = Round(
             drafted=proposal.tokens.shape[1],
             accepted=accepted,
             committed=committed,
             num_passes=proposal.num_passes,
-            draft_ms=drafted - started,
-            head_ms=proposed - drafted,
-            verify_ms=ended - proposed,
+            draft_ms=draft_ms,
+            head_ms=head_ms,
+            verify_ms=verify_ms,
         )
         return done, verified.features[:, : accepted + 1]
 
@@ -233,10 +235,11 @@ def decode_speculative(
     )
     draft_cache, pending, rounds = model.drafter.new_cache(), None, []
     model.drafter.extend(draft_cache, state.features)
-    begun = now_ms(state.device)
+    begun = state.clock.mark()
     while not state.output.finished:
         last_two = [*prompt_ids[-1:], *state.output.tokens][-2:]
         done, pending = decoder.round(state, draft_cache, pending, last_two)
         rounds.append(done)
-    times = (begun - state.started_ms, now_ms(state.device) - begun)
+    clock = state.clock
+    times = (clock.between(state.started, begun), clock.between(begun, clock.mark()))
     return _trace(prompt_ids, state.output, times, rounds, (), prompt_id, domain)

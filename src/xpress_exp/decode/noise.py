@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from xpress_exp.decode.sampling import random_stream
-from xpress_exp.solver.gumbel import gumbel_like
+from xpress_exp.solver.gumbel import gumbel, gumbel_like
 from xpress_exp.types import Randomness
 
 
@@ -63,3 +64,24 @@ Draws = torch.Generator | PositionNoise | None
 def at_position(source: Draws, position: int) -> Randomness:
     """What a block whose first token lands at `position` draws from."""
     return source.at(position) if isinstance(source, PositionNoise) else source
+
+
+class RowNoise:
+    """Noise of several sequences at once; each row draws from its own source, as if alone.
+
+    positions: where the first token of each row's block lands.
+    """
+
+    def __init__(self, sources: Sequence[Draws], positions: Sequence[int]) -> None:
+        self._sources = [
+            at_position(source, position)
+            for source, position in zip(sources, positions, strict=True)
+        ]
+
+    def gumbel(self, logits: Tensor, vocab_ids: Tensor | None) -> Tensor:
+        """See `types.NoiseSource`; row i of logits [b, n, V'] draws from source i."""
+        rows = [
+            gumbel(logits[index : index + 1], vocab_ids, source)
+            for index, source in enumerate(self._sources)
+        ]
+        return torch.cat(rows)

@@ -7,34 +7,25 @@ token embedding and LM head.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from xpress_exp.drafter.cache import DraftCache, KeyValue
+from xpress_exp.drafter.block_mask import BlockGroup, attend
+from xpress_exp.kv_cache import KeyValue, KVCache
+from xpress_exp.rotary import Rotary, rotate
 from xpress_exp.types import ModelDims, SlotMap
 
-
-class Rotary:
-    """The target's rotary embedding: cos and sin [..., head_dim] of integer positions [...]."""
-
-    def __init__(self, inv_freq: Tensor, scale: float) -> None:
-        self.inv_freq = inv_freq
-        self.scale = scale
-
-    def __call__(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        # In float64 for float64 models, so that caches and full passes agree to the last digits.
-        work = torch.promote_types(dtype, torch.float32)
-        angles = positions[..., None].to(work) * self.inv_freq.to(positions.device, work)
-        angles = torch.cat([angles, angles], -1)
-        return (angles.cos() * self.scale).to(dtype), (angles.sin() * self.scale).to(dtype)
+# Given the block's keys and values, those of context and block.
+Join = Callable[[Tensor, Tensor], KeyValue]
+Mask = Tensor | tuple[BlockGroup, ...] | None
 
 
-def rotate(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Apply rotary embedding to [b, heads, t, head_dim] with cos, sin [b, t, head_dim]."""
-    first, second = states.chunk(2, -1)
-    turned = torch.cat([-second, first], -1)
-    return states * cos[:, None] + turned * sin[:, None]
+def _behind(context: KeyValue, key: Tensor, value: Tensor) -> KeyValue:
+    return torch.cat([context[0], key], 2), torch.cat([context[1], value], 2)
 
 
 class Attention(nn.Module):
@@ -60,18 +51,10 @@ class Attention(nn.Module):
         key = self.k_norm(self.k_proj(states).unflatten(-1, (-1, self.head_dim))).transpose(1, 2)
         return rotate(key, cos, sin), self._heads(self.v_proj(states))
 
-    def forward(
-        self, block: Tensor, cos: Tensor, sin: Tensor, context: KeyValue, mask: Tensor | None
-    ) -> Tensor:
+    def forward(self, block: Tensor, cos: Tensor, sin: Tensor, join: Join, mask: Mask) -> Tensor:
         query = self.q_norm(self.q_proj(block).unflatten(-1, (-1, self.head_dim))).transpose(1, 2)
-        key, value = self.key_value(block, cos, sin)
-        mixed = functional.scaled_dot_product_attention(
-            rotate(query, cos, sin),
-            torch.cat([context[0], key], 2),
-            torch.cat([context[1], value], 2),
-            attn_mask=mask,
-            enable_gqa=True,
-        )
+        keys, values = join(*self.key_value(block, cos, sin))
+        mixed = attend(rotate(query, cos, sin), keys, values, mask)
         return self.o_proj(mixed.transpose(1, 2).flatten(2))
 
 
@@ -106,10 +89,8 @@ class DraftLayer(nn.Module):
         self.input_layernorm = nn.RMSNorm(hidden_size, eps)
         self.post_attention_layernorm = nn.RMSNorm(hidden_size, eps)
 
-    def forward(
-        self, block: Tensor, cos: Tensor, sin: Tensor, context: KeyValue, mask: Tensor | None
-    ) -> Tensor:
-        block = block + self.self_attn(self.input_layernorm(block), cos, sin, context, mask)
+    def forward(self, block: Tensor, cos: Tensor, sin: Tensor, join: Join, mask: Mask) -> Tensor:
+        block = block + self.self_attn(self.input_layernorm(block), cos, sin, join, mask)
         return block + self.mlp(self.post_attention_layernorm(block))
 
 
@@ -178,12 +159,10 @@ class DFlashDrafter(nn.Module):
         cos, sin = self.rotary(positions, fused.dtype)
         return [layer.self_attn.key_value(fused, cos, sin) for layer in self.layers]  # type: ignore
 
-    def _run(
-        self, block: Tensor, positions: Tensor, context: list[KeyValue], mask: Tensor | None
-    ) -> Tensor:
+    def _run(self, block: Tensor, positions: Tensor, joins: Sequence[Join], mask: Mask) -> Tensor:
         cos, sin = self.rotary(positions, block.dtype)
-        for layer, key_value in zip(self.layers, context, strict=True):
-            block = layer(block, cos, sin, key_value, mask)
+        for layer, join in zip(self.layers, joins, strict=True):
+            block = layer(block, cos, sin, join, mask)
         return self.norm(block)
 
     def forward(
@@ -192,31 +171,42 @@ class DFlashDrafter(nn.Module):
         context_positions: Tensor,
         anchor_ids: Tensor,
         anchor_positions: Tensor,
-        mask: Tensor,
+        mask: Mask,
     ) -> Tensor:
         """Training: all blocks of a packed context in one pass.
 
         features [S, F], context_positions int64 [S], anchor_ids and anchor_positions int64 [n],
-        mask bool [n*P, S + n*P] of `block_mask`. Returns hidden states [n, P, H].
+        mask of `block_groups`, or bool [n*P, S + n*P] of `block_mask` (the same, slower). Returns
+        hidden states [n, P, H].
         """
         context = self.context_kv(features[None], context_positions[None])
         block = self._block_inputs(anchor_ids)
         offsets = torch.arange(self.slots.block_size, device=anchor_ids.device)
         positions = (anchor_positions[:, None] + offsets).reshape(1, -1)
-        hidden = self._run(block.reshape(1, -1, block.shape[-1]), positions, context, mask)
+        joins = [partial(_behind, key_value) for key_value in context]
+        hidden = self._run(block.reshape(1, -1, block.shape[-1]), positions, joins, mask)
         return hidden.reshape(len(anchor_ids), self.slots.block_size, -1)
 
-    def new_cache(self) -> DraftCache:
-        return DraftCache()
+    def new_cache(self, batch: int = 1) -> KVCache:
+        """An empty context for `batch` sequences."""
+        first = self.layers[0].self_attn
+        size = first.k_proj.out_features // first.head_dim  # type: ignore[operator]
+        return KVCache(len(self.layers), batch, size, first.head_dim, self.fc.weight)  # type: ignore
 
-    def extend(self, cache: DraftCache, features: Tensor) -> None:
-        """Append the features [b, c, F] of newly verified tokens to the context."""
-        start = cache.length
-        positions = torch.arange(start, start + features.shape[1], device=features.device)
-        cache.append(self.context_kv(features, positions.expand(len(features), -1)))
+    def extend(self, cache: KVCache, features: Tensor, counts: Sequence[int] | None = None) -> None:
+        """Append the features [b, c, F] of newly verified tokens to the context; of row i only
+        the first counts[i], when given."""
+        room = cache.reserve(features.shape[1])
+        for layer, (key, value) in enumerate(self.context_kv(features, room.positions)):
+            room.write(layer, key, value)
+        cache.advance(features.shape[1] if counts is None else counts)
 
-    def draft(self, cache: DraftCache, anchor: Tensor) -> Tensor:
-        """Hidden states [b, P, H] of the block after the cached context; anchor ids int64 [b]."""
-        block = self._block_inputs(anchor)
-        positions = torch.arange(self.slots.block_size, device=anchor.device) + cache.length
-        return self._run(block, positions.expand(len(anchor), -1), cache.layers, None)
+    def draft(self, cache: KVCache, anchor: Tensor) -> Tensor:
+        """Hidden states [b, P, H] of the block after the cached context; anchor ids int64 [b].
+
+        The block's keys and values use the free places of the cache, which the next tokens of the
+        context overwrite.
+        """
+        room = cache.reserve(self.slots.block_size)
+        joins = [partial(room.write, layer) for layer in range(len(self.layers))]
+        return self._run(self._block_inputs(anchor), room.positions, joins, room.block_mask())

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from xpress_exp.few_rows import FewRows, LayoutChoice
 from xpress_exp.readout import vocab_logits
 from xpress_exp.types import ModelDims
 
@@ -47,6 +48,8 @@ class CorrectionHead(nn.Module):
     def __init__(self, dims: ModelDims) -> None:
         super().__init__()
         self.dims = dims
+        # In a tuple: it is no part of the state, which holds the readout once.
+        self._fast_readout: tuple[FewRows, ...] = ()
 
     def code(self, hidden: Tensor, previous_tokens: Tensor) -> Tensor:
         """Code of whole blocks, teacher forced or one parallel pass.
@@ -82,7 +85,14 @@ class CorrectionHead(nn.Module):
         """Corrected logits base_logits [..., V'] + z [..., r] @ readout.T; the one place of it."""
         if self.readout.shape[1] == 0:
             return base_logits
+        if self._fast_readout:
+            return base_logits + self._fast_readout[0](z)
         return base_logits + vocab_logits(z, self.readout)
+
+    def make_fast(self, choice: LayoutChoice) -> None:
+        """Use a readout fast for few rows from now on; it must not change any more."""
+        if self.readout.shape[1]:
+            self._fast_readout = (FewRows(self.readout, choice([self.readout])),)
 
     def refold(self) -> None:
         """Recompute inference caches after a change of weights; nothing to do by default."""

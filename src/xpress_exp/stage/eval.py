@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from xpress_exp.builders import DraftModel, build_part, build_target, load_model
 from xpress_exp.decode import Arm, MeasuredPrompt, measure
+from xpress_exp.few_rows import LayoutChoice
 from xpress_exp.law import Truncation
 from xpress_exp.metric import EvalRecord
 from xpress_exp.run_dir import ArtefactError, RunDir, fingerprint, git_state
@@ -90,6 +91,7 @@ def _group_key(cfg: DictConfig, variant: Variant) -> str:
         "max_new_tokens": cfg.decode.max_new_tokens,
         "num_prompts": cfg.decode.num_prompts,
         "truncation": [cfg.decode.top_k, cfg.decode.top_p],
+        "kernels": cfg.decode.kernels,
         # These share their noise with the baseline, which others must not.
         "coupled": cfg.verifier.name == COUPLED_VERIFIER,
     }
@@ -103,9 +105,17 @@ def _evaluate_group(variants: Sequence[Variant], termination: Termination) -> No
     if cfg.trainer.num_threads:
         torch.set_num_threads(cfg.trainer.num_threads)
     target = build_target(cfg)
+    choice = LayoutChoice(Path(cfg.paths.cache)) if cfg.decode.kernels == "fast" else None
+    if choice is not None:
+        reason = target.make_fast(choice)
+        if reason:
+            log.info("eval: %s decodes through Transformers (%s)", target.name, reason)
     task_prompts = build_part(cfg.task, name=cfg.task.name).load(cfg.decode.num_prompts)
     models: dict[Path, DraftModel] = {}
     arms = [_arm(variant, target, models) for variant in variants]
+    if choice is not None:
+        for model in models.values():
+            model.make_fast(choice)
     facts = _measured_facts(target, task_prompts)
     for variant in variants:
         own = {"num_prompts": len(task_prompts), "model_sha256": variant.model_sha256}

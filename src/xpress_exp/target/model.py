@@ -12,7 +12,10 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
+from xpress_exp.few_rows import FewRows, LayoutChoice, shared
+from xpress_exp.kv_cache import KVCache
 from xpress_exp.readout import vocab_logits
+from xpress_exp.target.fused import FusedDecoder, unfit
 from xpress_exp.target.layer_ids import check_layer_ids
 from xpress_exp.types import TargetOutput
 
@@ -85,6 +88,8 @@ class TargetModel:
             **identity,
             "chat_template_sha256": hashlib.sha256(template.encode()).hexdigest(),
         }
+        self._fused: FusedDecoder | None = None
+        self._fast_head: FewRows | None = None
         self._captured: dict[int, Tensor] = {}
         for layer_id in self.layer_ids:
             self._decoder.layers[layer_id].register_forward_hook(self._capture(layer_id))
@@ -139,14 +144,27 @@ class TargetModel:
         """F: width of the concatenated features."""
         return len(self.layer_ids) * self.hidden_size
 
+    def make_fast(self, choice: LayoutChoice) -> str:
+        """Decode through `FusedDecoder` from now on. Returns why this model cannot, or ''."""
+        reason = unfit(self.config)
+        if not reason and self._fused is None:
+            self._fused = FusedDecoder(self._decoder, self.config, choice)
+            self._fast_head = shared(self.lm_head, choice)
+        return reason
+
     def new_cache(self) -> TargetCache:
+        """A cache for padded batches, read and filled by the Transformers model."""
         return TargetCache()
+
+    def new_decode_cache(self, batch: int = 1) -> TargetCache | KVCache:
+        """A cache for decoding without padding; the fast one after `make_fast`."""
+        return TargetCache() if self._fused is None else self._fused.new_cache(batch)
 
     @torch.no_grad()
     def forward(
         self,
         input_ids: Tensor,
-        cache: TargetCache | None = None,
+        cache: TargetCache | KVCache | None = None,
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
         num_logits: int | None = None,
@@ -155,8 +173,13 @@ class TargetModel:
 
         attention_mask bool [b, cached + q] marks real tokens of padded rows, position_ids int64
         [b, q] their positions (default: consecutive). num_logits asks for the logits of the last k
-        tokens only: None for all q, 0 for none. Features are the outputs of `layer_ids`.
+        tokens only: None for all q, 0 for none. Features are the outputs of `layer_ids`. A KVCache
+        takes the tokens of each row right behind its own; it has no use for mask and positions.
         """
+        if isinstance(cache, KVCache):
+            assert self._fused is not None and attention_mask is None and position_ids is None
+            hidden, captured = self._fused(input_ids, cache, self.layer_ids)
+            return self._output(hidden, captured, num_logits)
         arguments: dict[str, Any] = {"use_cache": cache is not None}
         if cache is not None:
             arguments[self._cache_keyword] = cache.layers
@@ -165,13 +188,24 @@ class TargetModel:
         if position_ids is not None:
             arguments["position_ids"] = position_ids
         hidden = self._decoder(input_ids=input_ids, **arguments).last_hidden_state
-        features = torch.cat([self._captured[layer_id] for layer_id in self.layer_ids], -1)
+        captured = [self._captured[layer_id] for layer_id in self.layer_ids]
         self._captured.clear()
+        return self._output(hidden, captured, num_logits)
+
+    def _output(
+        self, hidden: Tensor, captured: Sequence[Tensor], num_logits: int | None
+    ) -> TargetOutput:
         logits = None
         if num_logits != 0:
             wanted = hidden if num_logits is None else hidden[:, -num_logits:]
-            logits = vocab_logits(wanted, self.lm_head).float()
-        return TargetOutput(logits=logits, features=features, last_hidden=hidden)
+            logits = self.logits(wanted).float()
+        return TargetOutput(logits, features=torch.cat(list(captured), -1), last_hidden=hidden)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """LM head: hidden [..., H] -> [..., V] in hidden's dtype."""
+        if self._fast_head is not None:
+            return self._fast_head(hidden)
+        return vocab_logits(hidden, self.lm_head)
 
     def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         """Token ids of a conversation under the target's own chat template, with the generation

@@ -39,7 +39,7 @@ class TableTarget:
         self.table = table
         self.cache = Cache()
 
-    def new_cache(self) -> Cache:
+    def new_decode_cache(self) -> Cache:
         self.cache = Cache()
         return self.cache
 

@@ -127,7 +127,7 @@ def test_drafting_leaves_the_cache_alone(drafter: DFlashDrafter, batch: TrainBat
         drafter.draft(cache, torch.tensor([9]))
         assert cache.length == 5
         assert torch.equal(drafter.draft(cache, torch.tensor([8])), first)
-        rows = drafter.new_cache()
+        rows = drafter.new_cache(2)
         drafter.extend(rows, torch.stack([batch.features[:5], batch.features[5:10]]))
         both = drafter.draft(rows, torch.tensor([8, 12]))
     torch.testing.assert_close(both[0], first[0], **CLOSE)

@@ -9,7 +9,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-from xpress_exp.drafter.dflash import Rotary, rotate
+from xpress_exp.rotary import Rotary, rotate
 from xpress_exp.target import TargetModel
 from xpress_exp.target.tiny import ByteTokenizer
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -67,11 +68,14 @@ def test_appended_documents_change_nothing(
 def test_slots_see_each_other_in_both_directions(drafter: DFlashDrafter, batch: TrainBatch) -> None:
     with torch.no_grad():
         block = drafter._block_inputs(torch.tensor([9])).clone()
-        context = drafter.context_kv(batch.features[None, :5], torch.arange(5)[None])  # type: ignore
+        cache = drafter.new_cache()
+        drafter.extend(cache, batch.features[None, :5])  # type: ignore[index]
+        room = cache.reserve(drafter.slots.block_size)
+        joins = [partial(room.write, layer) for layer in range(len(drafter.layers))]
         positions = torch.arange(5, 5 + drafter.slots.block_size)[None]
-        before = drafter._run(block, positions, context, None)
+        before = drafter._run(block, positions, joins, None)
         for slot in range(drafter.slots.block_size):
             perturbed = block.clone()
             perturbed[:, slot] += 1.0
-            after = drafter._run(perturbed, positions, context, None)
+            after = drafter._run(perturbed, positions, joins, None)
             assert bool((before != after).any(-1).all()), slot
