@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from xpress_exp.law import ALL_TOKENS, Truncation, probabilities, processed
+from xpress_exp.readout import argmax
 from xpress_exp.types import Randomness
 
 
@@ -20,7 +21,7 @@ def sample_token(
     """Next token from raw logits [b, V]: argmax at temperature 0, else a draw from their law in
     float32 or wider; from a noise source it is the argmax under its noise. Returns int64 [b]."""
     if temperature == 0:
-        return logits.argmax(-1)
+        return argmax(logits)
     if generator is None or isinstance(generator, torch.Generator):
         law = probabilities(logits, temperature, truncation)
         return torch.multinomial(law, 1, generator=generator).squeeze(-1)

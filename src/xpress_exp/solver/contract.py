@@ -9,6 +9,7 @@ from torch import Tensor
 
 from xpress_exp.head import CorrectionHead
 from xpress_exp.law import ALL_TOKENS, Truncation, processed
+from xpress_exp.readout import argmax
 from xpress_exp.solver.gumbel import gumbel
 from xpress_exp.types import Proposal, Randomness, SlotMap
 
@@ -64,16 +65,23 @@ def law_logits(block: BlockState, logits: Tensor, temperature: float) -> Tensor:
 def pick(block: BlockState, logits: Tensor, noise: Tensor | None) -> Tensor:
     """Target ids of the argmax over V' of logits (+ noise): a draw from softmax(logits) if noise
     is Gumbel. Ties go to the lowest index. [..., V'] -> int64 [...]."""
-    index = (logits if noise is None else logits + noise).argmax(-1)
+    index = argmax(logits if noise is None else logits + noise)
     return index if block.vocab_ids is None else block.vocab_ids[index]
 
 
 def refined_logits(
-    block: BlockState, head: CorrectionHead, prepared: Any, drafts: Tensor, temperature: float
+    block: BlockState,
+    head: CorrectionHead,
+    prepared: Any,
+    drafts: Tensor,
+    temperature: float,
+    first: int = 0,
 ) -> Tensor:
-    """Corrected logits, as their law has them, [b, N, V'] of one pass that reads drafts [b, N]."""
+    """Corrected logits, as their law has them, [b, N - first, V'] of the drafts from `first` on, of
+    one pass that reads drafts [b, N]."""
     z = head.code_from(prepared, previous_tokens(block, head, drafts))
-    logits = head.correct(block.base_logits, z[:, block.slots.draft_slots])
+    codes = z[:, block.slots.draft_slots][:, first:]
+    logits = head.correct(block.base_logits[:, first:], codes)
     return law_logits(block, logits, temperature)
 
 

@@ -72,21 +72,28 @@ class JacobiSolver:
         noise = block_noise(block, temperature, generator)
         prepared = head.prepare(block.hidden)
         tokens = self._seed(block, temperature, noise)
-        may_stop = self.stop == "fixed_point" and (noise is None or self.noise != "fresh")
-        passes = 0
+        # Fresh noise redraws every token: nothing is settled before the last pass.
+        watches = self.stop == "fixed_point" and (noise is None or self.noise != "fresh")
+        logits = torch.empty_like(block.base_logits)
+        passes, settled = 0, 0
         while True:
             passes += 1
             final = passes == self.num_iterations
             if self.noise == "fresh":
                 noise = block_noise(block, temperature, generator)
-            logits = refined_logits(block, head, prepared, tokens, temperature)
-            greedy = self.noise == "last" and not final
-            refined = pick(block, logits, None if greedy else noise)
-            settled = may_stop and torch.equal(refined, tokens)
-            if greedy and settled:
-                # All further passes would read these tokens: the last one is drawn right here.
+            new = refined_logits(block, head, prepared, tokens, temperature, settled)
+            logits[:, settled:] = new
+            greedy = noise is None or (self.noise == "last" and not final)
+            refined = tokens.clone()
+            refined[:, settled:] = pick(block, new, None if greedy else noise[:, settled:])
+            if watches:
+                settled = _unchanged(tokens, refined) + 1
+            done = final or settled > tokens.shape[1]
+            if done and self.noise == "last" and noise is not None:
+                # Further passes would read these tokens: the last one is drawn right here, the
+                # settled places included.
                 refined = pick(block, logits, noise)
-            if final or settled:
+            if done:
                 return proposal(block, refined, logits, temperature, passes)
             tokens = refined
 
@@ -95,3 +102,9 @@ class JacobiSolver:
         return pick(
             block, law_logits(block, block.base_logits, temperature), noise if drawn else None
         )
+
+
+def _unchanged(before: Tensor, after: Tensor) -> int:
+    """Length of the prefix in which no row changed. The draft behind it has read final tokens
+    only, so that it is final as well."""
+    return int((before == after).all(0).to(torch.int64).cumprod(0).sum())

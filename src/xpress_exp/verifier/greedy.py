@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from xpress_exp.law import ALL_TOKENS, Truncation
+from xpress_exp.readout import argmax
 from xpress_exp.types import Proposal, Randomness, Verification
 from xpress_exp.verifier.contract import Law, count_prefix
 
@@ -30,6 +31,6 @@ class GreedyVerifier:
             raise ValueError(
                 f"verifier=greedy needs temperature 0, not {temperature}; use rejection or delta"
             )
-        best = target_logits.argmax(-1)
+        best = argmax(target_logits)
         num_accepted = count_prefix(proposal.tokens == best[:, :-1])
         return Verification(num_accepted, best.gather(1, num_accepted[:, None])[:, 0])
