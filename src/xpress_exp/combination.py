@@ -220,8 +220,8 @@ COMBINATIONS: tuple[Combination | HeldByFormat, ...] = (
     ),
     Combination(
         "decode.batch",
-        lambda c: c.decode.batch != 1,
-        "batched decoding is not available yet; use decode.batch=1",
+        lambda c: c.decode.batch > 1 and c.decode.kernels != "fast",
+        "needs caches of rows with lengths of their own; use decode.kernels=fast or decode.batch=1",
     ),
     Combination(
         "data.responses",

@@ -18,7 +18,9 @@ from xpress_exp.run_dir import fingerprint, read_json, sha256_file
 STAGES = ("prepare", "train", "export", "eval", "report")
 SCIENCE_GROUPS = ("data", "target", "drafter", "head", "objective", "optim")
 TRAINER_SCIENCE = ("accumulate_grad_batches", "precision")
-DECODE_SCIENCE = ("temperatures", "draft_temperature", "max_new_tokens", "num_prompts", "kernels")
+DECODE_SCIENCE = (
+    "temperatures", "draft_temperature", "max_new_tokens", "num_prompts", "batch", "kernels",
+)  # fmt: skip
 TRUNCATION = ("top_k", "top_p")
 COUPLED_VERIFIER = "gumbel_coupled"
 RELEASED, SCRATCH = "released", "scratch"
@@ -31,6 +33,7 @@ LOCAL_KEYS = (
     ("data", "max_broken_share"),
     ("data", "features", "shard_tokens"),
     ("objective", "chunk_blocks"),
+    ("objective", "backward"),
 )
 
 

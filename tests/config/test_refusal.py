@@ -78,7 +78,7 @@ REFUSED = [
         "solver.noise=fresh",
         "use solver.noise=shared or last",
     ),
-    ("decode.batch=4", "decode.batch=4", "decode.batch=1"),
+    ("decode.batch=4 decode.kernels=plain", "decode.batch=4", "decode.batch=1"),
     ("data.source.split=heldout", "data.source.split=heldout", "split=train"),
     ("arm=none_released head=markov", "arm.name=none_released", "arm=custom"),
     (

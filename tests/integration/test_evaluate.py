@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from omegaconf import DictConfig
@@ -65,6 +66,23 @@ def test_resuming_decodes_what_is_missing_with_the_same_draws(cfgs: list[DictCon
     assert (second / TASK).read_text().startswith("".join(lines[:2]))
     # Alone in its rounds now: beside the baseline there is one participant.
     assert {record.position for record in records(second)[2:]} <= {0, 1}
+
+
+def test_batches_decode_the_same(cfgs: list[DictConfig]) -> None:
+    for cfg in cfgs:
+        train(cfg)
+
+    def decoded(path: Path) -> list[Any]:
+        # An arm's draws at T > 0 are keyed by its folder, which the batch renames.
+        return [(r.key, r.ar.tokens, r.temperature or r.arm.tokens) for r in records(path)]
+
+    alone = [decoded(path) for path in evaluate(cfgs)]
+    folders = [eval_dir(cfg) for cfg in cfgs]
+    for cfg in cfgs:
+        cfg.decode.batch = 2  # of three prompts: one batch of two and one of one
+    together = evaluate(cfgs)
+    assert [decoded(path) for path in together] == alone
+    assert set(together).isdisjoint(folders), "other times must not be taken for these"
 
 
 def test_variants_alone_decode_the_same(cfgs: list[DictConfig]) -> None:

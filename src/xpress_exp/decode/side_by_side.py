@@ -1,13 +1,14 @@
-"""One measured round: a prompt decoded autoregressively and by every arm, in rotating order."""
+"""One measured round: prompts decoded autoregressively and by every arm, in rotating order."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from xpress_exp.decode.batch import Drafting, Request, decode_batch
 from xpress_exp.decode.loop import decode_autoregressive, decode_speculative
-from xpress_exp.decode.noise import Draws, PositionNoise
+from xpress_exp.decode.noise import PositionNoise
 from xpress_exp.decode.sampling import random_stream
 from xpress_exp.law import ALL_TOKENS, Truncation
 from xpress_exp.solver.contract import Solver
@@ -72,60 +73,86 @@ def _is_coupled(arms: Sequence[Arm]) -> bool:
 def measure(
     target: TargetModel,
     arms: Sequence[Arm],
-    prompt: MeasuredPrompt,
+    prompts: Sequence[MeasuredPrompt],
     *,
     temperature: float,
     max_new_tokens: int,
     index: int,
     truncation: Truncation = ALL_TOKENS,
-) -> Measurement:
-    """Decode `prompt` once by the baseline and once by each arm; round `index` starts at
-    participant index mod (1 + number of arms), the baseline being participant 0.
+) -> list[Measurement]:
+    """Decode `prompts` once by the baseline and once by each arm, several prompts as one batch;
+    round `index` starts at participant index mod (1 + number of arms), the baseline being
+    participant 0. One measurement per prompt.
 
-    Every participant has a stream of its own; coupled arms and their baseline share one noise,
-    whatever the arm's name and seed. Raises ValueError for a mix of both kinds.
+    Every participant has a stream of its own per prompt; coupled arms and their baseline share one
+    noise, whatever the arm's name and seed. Raises ValueError for a mix of both kinds.
     """
     device = target.device
     coupled = _is_coupled(arms)
 
-    def draws(*key: object) -> Draws:
-        if coupled:
-            return PositionNoise(device, target.vocab_size, COUPLED, prompt.id, temperature)
-        return random_stream(device, *key)
+    def requests(*key: object, name: str = "") -> list[Request]:
+        return [
+            Request(
+                prompt.ids,
+                PositionNoise(device, target.vocab_size, COUPLED, prompt.id, temperature)
+                if coupled
+                else random_stream(device, *key, prompt.id, temperature, *([name] if name else [])),
+                prompt.id,
+                prompt.domain,
+            )
+            for prompt in prompts
+        ]
 
+    limits = _Limits(temperature, max_new_tokens, truncation)
     baseline: list[SampleTrace] = []
-    decoded: dict[str, tuple[int, SampleTrace]] = {}
+    decoded: dict[str, tuple[int, list[SampleTrace]]] = {}
     for place, which in enumerate(rotated(1 + len(arms), index)):
         if which == 0:
-            baseline.append(
-                decode_autoregressive(
-                    target,
-                    prompt.ids,
-                    temperature=temperature,
-                    max_new_tokens=max_new_tokens,
-                    # Seed-free: arms of several seeds share one baseline.
-                    generator=draws(BASELINE, prompt.id, temperature),
-                    truncation=truncation,
-                    prompt_id=prompt.id,
-                    domain=prompt.domain,
-                )
-            )
+            # Seed-free: arms of several seeds share one baseline.
+            baseline = _decode(target, None, requests(BASELINE), limits)
             continue
         arm = arms[which - 1]
-        draft = temperature if arm.draft_temperature is None else arm.draft_temperature
-        trace = decode_speculative(
+        traces = _decode(target, arm, requests(arm.seed, name=arm.name), limits)
+        decoded[arm.name] = (place, traces)
+    return [
+        Measurement(alone, {name: (place, own[k]) for name, (place, own) in decoded.items()})
+        for k, alone in enumerate(baseline)
+    ]
+
+
+@dataclass(frozen=True)
+class _Limits:
+    temperature: float
+    max_new_tokens: int
+    truncation: Truncation
+
+
+def _decode(
+    target: TargetModel, arm: Arm | None, requests: Sequence[Request], limits: _Limits
+) -> list[SampleTrace]:
+    """Traces of one participant: of the one-prompt loops for one prompt, else of one batch."""
+    settings: dict[str, Any] = vars(limits)
+    drafting = None if arm is None else _drafting(arm, limits.temperature)
+    if len(requests) > 1:
+        return decode_batch(target, requests, drafting=drafting, batch=len(requests), **settings)
+    [request] = requests
+    labels: dict[str, Any] = {"prompt_id": request.prompt_id, "domain": request.domain}
+    settings |= {"generator": request.generator, **labels}
+    if drafting is None:
+        return [decode_autoregressive(target, request.prompt_ids, **settings)]
+    return [
+        decode_speculative(
             target,
-            arm.model,
-            arm.solver,
-            arm.verifier,
-            prompt.ids,
-            temperature=temperature,
-            draft_temperature=draft,
-            max_new_tokens=max_new_tokens,
-            generator=draws(arm.seed, prompt.id, temperature, arm.name),
-            truncation=truncation,
-            prompt_id=prompt.id,
-            domain=prompt.domain,
+            drafting.model,
+            drafting.solver,
+            drafting.verifier,
+            request.prompt_ids,
+            draft_temperature=drafting.draft_temperature,
+            **settings,
         )
-        decoded[arm.name] = (place, trace)
-    return Measurement(baseline[0], decoded)
+    ]
+
+
+def _drafting(arm: Arm, temperature: float) -> Drafting:
+    draft = temperature if arm.draft_temperature is None else arm.draft_temperature
+    return Drafting(arm.model, arm.solver, arm.verifier, draft)

@@ -83,9 +83,9 @@ class JacobiSolver:
                 noise = block_noise(block, temperature, generator)
             new = refined_logits(block, head, prepared, tokens, temperature, settled)
             logits[:, settled:] = new
-            greedy = noise is None or (self.noise == "last" and not final)
+            draws = None if self.noise == "last" and not final else noise
             refined = tokens.clone()
-            refined[:, settled:] = pick(block, new, None if greedy else noise[:, settled:])
+            refined[:, settled:] = pick(block, new, None if draws is None else draws[:, settled:])
             if watches:
                 settled = _unchanged(tokens, refined) + 1
             done = final or settled > tokens.shape[1]

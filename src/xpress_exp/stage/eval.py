@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -191,31 +192,42 @@ def _run_rounds(
         "max_new_tokens": decode.max_new_tokens,
         "truncation": Truncation(decode.top_k, decode.top_p),
     }
-    progress = tqdm(total=len(rounds), desc="eval", unit="round", mininterval=PROGRESS_SECONDS)
+    progress = tqdm(total=len(rounds), desc="eval", unit="prompt", mininterval=PROGRESS_SECONDS)
     warm: set[float] = set()
     with progress:
-        for index, temperature, lacking in rounds:
+        for indices, temperature, lacking in _batches(rounds, decode.batch):
+            chosen = [arms[i] for i in lacking]
+            limit["temperature"] = temperature
             if temperature not in warm:
                 for turn in range(decode.warmup_rounds):
-                    prompt = prompts[turn % len(prompts)]
-                    measure(target, arms, prompt, temperature=temperature, index=turn, **limit)
+                    some = [prompts[(turn + k) % len(prompts)] for k in range(len(indices))]
+                    measure(target, arms, some, index=turn, **limit)
                 warm.add(temperature)
-            chosen = [arms[i] for i in lacking]
-            result = measure(
-                target, chosen, prompts[index], temperature=temperature, index=index, **limit
-            )
+            asked = [prompts[index] for index in indices]
+            results = measure(target, chosen, asked, index=indices[0] // decode.batch, **limit)
             with termination.deferred():
-                for i in lacking:
-                    position, trace = result.arms[arms[i].name]
-                    variants[i].store.append(
-                        EvalRecord(
-                            prompt_id=prompts[index].id,
-                            domain=prompts[index].domain,
-                            temperature=temperature,
-                            round=index,
-                            position=position,
-                            ar=result.baseline,
-                            arm=trace,
+                for index, result in zip(indices, results, strict=True):
+                    for i in lacking:
+                        position, trace = result.arms[arms[i].name]
+                        variants[i].store.append(
+                            EvalRecord(
+                                prompt_id=prompts[index].id,
+                                domain=prompts[index].domain,
+                                temperature=temperature,
+                                round=index,
+                                position=position,
+                                ar=result.baseline,
+                                arm=trace,
+                            )
                         )
-                    )
-            progress.update()
+            progress.update(len(indices))
+
+
+def _batches(
+    rounds: Sequence[tuple[int, float, list[int]]], size: int
+) -> Iterator[tuple[list[int], float, list[int]]]:
+    """Prompts that are decoded together: `size` neighbours that the same variants lack."""
+    for (temperature, lacking), group in groupby(rounds, key=lambda entry: entry[1:]):
+        indices = [index for index, _, _ in group]
+        for start in range(0, len(indices), size):
+            yield indices[start : start + size], temperature, lacking
