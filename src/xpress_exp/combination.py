@@ -220,8 +220,14 @@ COMBINATIONS: tuple[Combination | HeldByFormat, ...] = (
     ),
     Combination(
         "decode.batch",
-        lambda c: c.decode.batch > 1 and c.decode.kernels != "fast",
+        lambda c: c.decode.batch > 1 and c.decode.kernels == "plain",
         "needs caches of rows with lengths of their own; use decode.kernels=fast or decode.batch=1",
+    ),
+    Combination(
+        "decode.kernels",
+        lambda c: c.decode.kernels == "compiled" and c.solver.get("noise") == "fresh",
+        "a graph cannot hold a new draw for every pass of solver.noise=fresh; use "
+        "solver.noise=shared or decode.kernels=fast",
     ),
     Combination(
         "data.responses",

@@ -145,3 +145,35 @@ class Room:
             return None
         seen = torch.arange(self.span, device=self._cache.device)
         return (seen <= self.positions[:, -1:])[:, None, None]
+
+
+class FixedRoom:
+    """`Room` for captured graphs: shapes depend on the cache's capacity alone, places on tensors.
+
+    starts int64 [b]: valid tokens of each row. Attention spans the whole capacity under a mask;
+    the caller keeps starts + count within it and advances the cache.
+    """
+
+    def __init__(self, cache: KVCache, starts: Tensor, count: int) -> None:
+        self._cache = cache
+        self.count = count
+        self.span = cache.capacity
+        self.positions = starts[:, None] + torch.arange(count, device=starts.device)
+
+    def write(self, layer: int, key: Tensor, value: Tensor) -> KeyValue:
+        """See `Room.write`; returns the whole storage, [b, kv_heads, capacity, head_dim]."""
+        keys, values = self._cache.layer(layer)
+        rows = torch.arange(len(self.positions), device=key.device)[:, None]
+        keys[rows, :, self.positions] = key.transpose(1, 2)
+        values[rows, :, self.positions] = value.transpose(1, 2)
+        return keys, values
+
+    def causal_mask(self) -> Tensor:
+        """See `Room.causal_mask`: bool [b, 1, count, capacity]."""
+        seen = torch.arange(self.span, device=self.positions.device)
+        return (seen <= self.positions[..., None])[:, None]
+
+    def block_mask(self) -> Tensor:
+        """See `Room.block_mask`: bool [b, 1, 1, capacity]."""
+        seen = torch.arange(self.span, device=self.positions.device)
+        return (seen <= self.positions[:, -1:])[:, None, None]

@@ -78,6 +78,8 @@ REFUSED = [
         "solver.noise=fresh",
         "use solver.noise=shared or last",
     ),
+    ("decode.kernels=compiled solver.noise=fresh", "decode.kernels=compiled", "noise=shared"),
+    ("decode.kernels=slow", "decode.kernels=slow", "fast, plain, compiled"),
     ("decode.batch=4 decode.kernels=plain", "decode.batch=4", "decode.batch=1"),
     ("data.source.split=heldout", "data.source.split=heldout", "split=train"),
     ("arm=none_released head=markov", "arm.name=none_released", "arm=custom"),

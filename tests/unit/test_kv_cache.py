@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from xpress_exp.kv_cache import KVCache
+from xpress_exp.kv_cache import FixedRoom, KVCache
 
 LAYERS, HEADS, DIM = 2, 3, 4
 
@@ -78,6 +78,30 @@ def test_masks_by_a_loop() -> None:
     assert even.reserve(1).causal_mask() is None and even.reserve(3).block_mask() is None
     mask = even.reserve(3).causal_mask()
     assert mask is not None and torch.equal(mask[0, 0], torch.ones(3, 3).tril().bool())
+
+
+def test_fixed_room_equals_room() -> None:
+    """Where both look, they hold and see the same."""
+    torch.manual_seed(0)
+    plain, fixed = make(2, capacity=16), make(2, capacity=16)
+    for counts in ([3, 3], [1, 3], [2, 0]):
+        new = draw(2, 3)
+        room = plain.reserve(3)
+        other = FixedRoom(fixed, torch.tensor(plain.lengths), 3)
+        assert other.positions.tolist() == room.positions.expand(2, -1).tolist()
+        for layer, pair in enumerate(new):
+            near, far = room.write(layer, *pair), other.write(layer, *pair)
+            for mine, theirs in zip(near, far, strict=True):
+                assert torch.equal(mine, theirs[:, :, : room.span])
+        causal = room.causal_mask()
+        assert causal is not None
+        seen = other.causal_mask()
+        assert torch.equal(seen[..., : room.span], causal.expand(2, -1, -1, -1))
+        assert not seen[..., room.span :].any()
+        block = room.block_mask()
+        if block is not None:
+            assert torch.equal(other.block_mask()[..., : room.span], block)
+        plain.advance(counts)
 
 
 def test_storage_is_reused_until_full() -> None:

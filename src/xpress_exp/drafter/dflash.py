@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from xpress_exp.drafter.block_mask import BlockGroup, attend
-from xpress_exp.kv_cache import KeyValue, KVCache
+from xpress_exp.kv_cache import FixedRoom, KeyValue, KVCache, Room
 from xpress_exp.rotary import Rotary, rotate
 from xpress_exp.types import ModelDims, SlotMap
 
@@ -207,6 +207,9 @@ class DFlashDrafter(nn.Module):
         The block's keys and values use the free places of the cache, which the next tokens of the
         context overwrite.
         """
-        room = cache.reserve(self.slots.block_size)
+        return self.draft_in(cache.reserve(self.slots.block_size), anchor)
+
+    def draft_in(self, room: Room | FixedRoom, anchor: Tensor) -> Tensor:
+        """`draft` in the given room behind the context; with a `FixedRoom` it is one graph."""
         joins = [partial(room.write, layer) for layer in range(len(self.layers))]
         return self._run(self._block_inputs(anchor), room.positions, joins, room.block_mask())

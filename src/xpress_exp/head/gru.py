@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from xpress_exp.few_rows import LayoutChoice
 from xpress_exp.head.contract import CorrectionHead, Dependence, zero_readout
 from xpress_exp.types import ModelDims
 
@@ -40,6 +41,9 @@ class GRUHead(CorrectionHead):
         self.suffix_start = pure_draft_prefix_len + dims.slots.first_slot
         self.register_buffer("token_embedding", token_embedding.detach(), persistent=False)
         self.prefix_gru = nn.GRU(dims.hidden_size, gru_hidden_size, bias=False, batch_first=True)
+        self.gru_hidden_size = gru_hidden_size
+        # The GRU's two matrices outside of it: a captured graph cannot touch an nn.GRU.
+        self._step_weights: tuple[Tensor, ...] = ()
         self.mid_proj = nn.Linear(dims.hidden_size + gru_hidden_size, rank, bias=False)
         self.readout = zero_readout(dims, rank)
 
@@ -54,13 +58,18 @@ class GRUHead(CorrectionHead):
     def code_from(self, prepared: Tensor, previous_tokens: Tensor) -> Tensor:
         """prepared [n, P, r], previous_tokens [n, P] -> z [n, P, r]."""
         first, start = self.dims.slots.first_slot, self.suffix_start
-        states, _ = self.prefix_gru(self._embed(previous_tokens[:, first:]))
+        states = self._states(self._embed(previous_tokens[:, first:]))
         z = self._activate(prepared[:, start:], states[:, start - first :])
         return F.pad(z, (0, 0, start, 0))
 
+    def make_fast(self, choice: LayoutChoice) -> None:
+        """Also let captured graphs read the GRU."""
+        super().make_fast(choice)
+        self._step_weights = (self.prefix_gru.weight_ih_l0, self.prefix_gru.weight_hh_l0)
+
     def init_state(self, prepared: Tensor) -> tuple[Tensor, Tensor]:
         """(prepared, GRU state 0 [1, n, gru_hidden_size])."""
-        return prepared, prepared.new_zeros(1, prepared.shape[0], self.prefix_gru.hidden_size)
+        return prepared, prepared.new_zeros(1, prepared.shape[0], self.gru_hidden_size)
 
     def step(
         self, state: tuple[Tensor, Tensor], slot: int, previous_token: Tensor
@@ -68,10 +77,30 @@ class GRUHead(CorrectionHead):
         """Carries the GRU state: previous_token [n] -> z [n, r]."""
         prepared, recurrent = state
         if slot >= self.dims.slots.first_slot:
-            _, recurrent = self.prefix_gru(self._embed(previous_token[:, None]), recurrent)
+            recurrent = self._advance(self._embed(previous_token), recurrent[0])[None]
         if slot < self.suffix_start:
             return torch.zeros_like(prepared[:, slot]), (prepared, recurrent)
         return self._activate(prepared[:, slot], recurrent[0]), (prepared, recurrent)
+
+    def _states(self, inputs: Tensor) -> Tensor:
+        """GRU states after each input [n, t, H]: [n, t, gru_hidden_size]."""
+        if not torch.compiler.is_compiling():
+            return self.prefix_gru(inputs)[0]
+        # A captured graph cannot hold an nn.GRU, but its steps.
+        state = inputs.new_zeros(len(inputs), self.gru_hidden_size)
+        states = []
+        for place in range(inputs.shape[1]):
+            state = self._advance(inputs[:, place], state)
+            states.append(state)
+        return torch.stack(states, 1)
+
+    def _advance(self, inputs: Tensor, state: Tensor) -> Tensor:
+        """One step: inputs [n, H], state [n, gru_hidden_size] -> next state."""
+        if self._step_weights:
+            return torch.gru_cell(inputs, state, *self._step_weights)
+        return torch.gru_cell(
+            inputs, state, self.prefix_gru.weight_ih_l0, self.prefix_gru.weight_hh_l0
+        )
 
     def _embed(self, tokens: Tensor) -> Tensor:
         return F.embedding(tokens, self.token_embedding).to(self.mid_proj.weight.dtype)

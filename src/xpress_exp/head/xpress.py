@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from xpress_exp.few_rows import LayoutChoice
 from xpress_exp.head.contract import (
     INIT_STD,
     AnchorPrev,
@@ -91,6 +92,7 @@ class XPressHead(CorrectionHead):
         causal = torch.ones(slots, slots).tril(-1 if mix == "strict" else 0)
         self.register_buffer("causal", causal, persistent=False)
         self._folded: tuple[tuple[int, ...], Tensor] | None = None
+        self._frozen_table: Tensor | None = None
         init_normal(self)
         if init == "markov":
             self._start_as_markov()
@@ -131,6 +133,11 @@ class XPressHead(CorrectionHead):
         c = c + mixer[:, slot] * self._token_part(previous_token)[:, None]
         return c[:, slot] + self.mlp(c[:, slot]), (mixer, c)
 
+    def make_fast(self, choice: LayoutChoice) -> None:
+        """Also keep the folded table without watching its sources."""
+        super().make_fast(choice)
+        self._frozen_table = self._table()
+
     def refold(self) -> None:
         """Rebuild the folded token table now."""
         self._folded = None
@@ -145,6 +152,8 @@ class XPressHead(CorrectionHead):
         return a + torch.einsum("rkj,njr->nkr", self.mix * self.causal, a)
 
     def _token_part(self, tokens: Tensor) -> Tensor:
+        if self._frozen_table is not None:
+            return F.embedding(tokens, self._frozen_table)
         if not (self.training or torch.is_grad_enabled()):
             return F.embedding(tokens, self._table())
         from_token = self.in_proj.weight.chunk(3, 1)[2]

@@ -21,6 +21,7 @@ from xpress_exp.law import Truncation
 from xpress_exp.metric import EvalRecord
 from xpress_exp.run_dir import ArtefactError, RunDir, fingerprint, git_state
 from xpress_exp.schema import COUPLED_VERIFIER, plain, run_path, unique_points
+from xpress_exp.solver import CompiledSolver
 from xpress_exp.stage.eval_store import EvalStore, Termination, missing_rounds
 from xpress_exp.stage.variant import eval_dir, variant_facts
 from xpress_exp.target import TargetModel
@@ -106,7 +107,7 @@ def _evaluate_group(variants: Sequence[Variant], termination: Termination) -> No
     if cfg.trainer.num_threads:
         torch.set_num_threads(cfg.trainer.num_threads)
     target = build_target(cfg)
-    choice = LayoutChoice(Path(cfg.paths.cache)) if cfg.decode.kernels == "fast" else None
+    choice = LayoutChoice(Path(cfg.paths.cache)) if cfg.decode.kernels != "plain" else None
     if choice is not None:
         reason = target.make_fast(choice)
         if reason:
@@ -166,11 +167,14 @@ def _arm(variant: Variant, target: TargetModel, models: dict[Path, DraftModel]) 
     if path not in models:
         models[path] = load_model(cfg, target)
     draft_temperature = cfg.decode.draft_temperature
+    solver = build_part(cfg.solver)
+    if cfg.decode.kernels == "compiled":
+        solver = CompiledSolver(solver)
     return Arm(
         name=variant.name,
         seed=cfg.seed,
         model=models[path],
-        solver=build_part(cfg.solver),
+        solver=solver,
         verifier=build_part(cfg.verifier),
         draft_temperature=None if draft_temperature == "same" else float(draft_temperature),
     )

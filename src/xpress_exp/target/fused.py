@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from xpress_exp.few_rows import FewRows, LayoutChoice
-from xpress_exp.kv_cache import KVCache, Room
+from xpress_exp.kv_cache import FixedRoom, KVCache, Room
 from xpress_exp.rotary import Rotary, rotate
 
 # model_type of the configurations whose layers are the ones below.
@@ -86,7 +86,14 @@ class FusedDecoder:
 
         Returns the final-norm output [b, q, H] and the outputs of `layer_ids`, each [b, q, H].
         """
-        room = cache.reserve(input_ids.shape[1])
+        outcome = self.run(input_ids, cache.reserve(input_ids.shape[1]), layer_ids)
+        cache.advance(input_ids.shape[1])
+        return outcome
+
+    def run(
+        self, input_ids: Tensor, room: Room | FixedRoom, layer_ids: Sequence[int]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The pass itself, free of bookkeeping: with a `FixedRoom` it is one graph."""
         mask = room.causal_mask()
         states = functional.embedding(input_ids, self.embedding)
         cos, sin = self.rotary(room.positions, states.dtype)
@@ -95,7 +102,6 @@ class FusedDecoder:
             states = self._layer(index, layer, states, room, mask, (cos, sin))
             if index in layer_ids:
                 captured[index] = states
-        cache.advance(room.count)
         return self._normed(states, self.norm), [captured[index] for index in layer_ids]
 
     def _layer(
@@ -103,7 +109,7 @@ class FusedDecoder:
         index: int,
         layer: _Layer,
         states: Tensor,
-        room: Room,
+        room: Room | FixedRoom,
         mask: Tensor | None,
         turn: tuple[Tensor, Tensor],
     ) -> Tensor:
