@@ -135,16 +135,19 @@ class Room:
         """What each new token may see, bool [b or 1, 1, count, span]; None when everything."""
         if self.count == 1 and not self.ragged:
             return None
-        seen = torch.arange(self.span, device=self._cache.device)
-        return (seen <= self.positions[..., None])[:, None]
+        return _seen_until(self.span, self.positions)[:, None]
 
     def block_mask(self) -> Tensor | None:
         """What all new tokens may see when they see each other, bool [b, 1, 1, span]; None when
         everything."""
         if not self.ragged:
             return None
-        seen = torch.arange(self.span, device=self._cache.device)
-        return (seen <= self.positions[:, -1:])[:, None, None]
+        return _seen_until(self.span, self.positions[:, -1:])[:, None]
+
+
+def _seen_until(span: int, positions: Tensor) -> Tensor:
+    """bool [b, q, span]: keys at or before each position [b, q]."""
+    return torch.arange(span, device=positions.device) <= positions[..., None]
 
 
 class FixedRoom:
@@ -170,10 +173,8 @@ class FixedRoom:
 
     def causal_mask(self) -> Tensor:
         """See `Room.causal_mask`: bool [b, 1, count, capacity]."""
-        seen = torch.arange(self.span, device=self.positions.device)
-        return (seen <= self.positions[..., None])[:, None]
+        return _seen_until(self.span, self.positions)[:, None]
 
     def block_mask(self) -> Tensor:
         """See `Room.block_mask`: bool [b, 1, 1, capacity]."""
-        seen = torch.arange(self.span, device=self.positions.device)
-        return (seen <= self.positions[:, -1:])[:, None, None]
+        return _seen_until(self.span, self.positions[:, -1:])[:, None]

@@ -43,7 +43,7 @@ class GRUHead(CorrectionHead):
         self.prefix_gru = nn.GRU(dims.hidden_size, gru_hidden_size, bias=False, batch_first=True)
         self.gru_hidden_size = gru_hidden_size
         # The GRU's two matrices outside of it: a captured graph cannot touch an nn.GRU.
-        self._step_weights: tuple[Tensor, ...] = ()
+        self._step_weights: tuple[Tensor, Tensor] | None = None
         self.mid_proj = nn.Linear(dims.hidden_size + gru_hidden_size, rank, bias=False)
         self.readout = zero_readout(dims, rank)
 
@@ -65,7 +65,7 @@ class GRUHead(CorrectionHead):
     def make_fast(self, choice: LayoutChoice) -> None:
         """Also let captured graphs read the GRU."""
         super().make_fast(choice)
-        self._step_weights = (self.prefix_gru.weight_ih_l0, self.prefix_gru.weight_hh_l0)
+        self._step_weights = self._matrices()
 
     def init_state(self, prepared: Tensor) -> tuple[Tensor, Tensor]:
         """(prepared, GRU state 0 [1, n, gru_hidden_size])."""
@@ -96,11 +96,11 @@ class GRUHead(CorrectionHead):
 
     def _advance(self, inputs: Tensor, state: Tensor) -> Tensor:
         """One step: inputs [n, H], state [n, gru_hidden_size] -> next state."""
-        if self._step_weights:
-            return torch.gru_cell(inputs, state, *self._step_weights)
-        return torch.gru_cell(
-            inputs, state, self.prefix_gru.weight_ih_l0, self.prefix_gru.weight_hh_l0
-        )
+        from_input, from_state = self._step_weights or self._matrices()
+        return torch.gru_cell(inputs, state, from_input, from_state)
+
+    def _matrices(self) -> tuple[Tensor, Tensor]:
+        return self.prefix_gru.weight_ih_l0, self.prefix_gru.weight_hh_l0  # type: ignore
 
     def _embed(self, tokens: Tensor) -> Tensor:
         return F.embedding(tokens, self.token_embedding).to(self.mid_proj.weight.dtype)

@@ -53,8 +53,8 @@ class JacobiSolver:
                 known = ", ".join(CHOICES[field])
                 raise ValueError(f"solver.{field}={value} is unknown; use one of {known}")
         self.num_iterations = num_iterations
-        self.noise = noise
-        self.seed = seed
+        self.noise: Literal["shared", "fresh", "last"] = noise
+        self.seed: Literal["sampled", "argmax"] = seed
         self.stop = stop
 
     @torch.no_grad()
