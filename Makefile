@@ -31,6 +31,9 @@ parity: $(STAMP) ## values and gradients against published packages; builds .par
 mutants: $(STAMP) ## make one line wrong at a time; the tests must notice (minutes)
 	$(BIN)/python tests/mutant/run.py
 
+bench: $(STAMP) ## every benchmark against its bar; benchmarks/RESULTS.md (under 25 minutes)
+	$(BIN)/python benchmarks/bench.py
+
 lint: $(STAMP) ## style and formatting
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
@@ -45,4 +48,4 @@ check: lint type imports test ## everything CI checks
 clean: ## remove the environments and tool caches; keeps runs/ and cache/
 	rm -rf $(VENV) .parity .pytest_cache .ruff_cache .import_linter_cache
 
-.PHONY: help venv demo heads-cpu drafter test parity mutants lint type imports check clean
+.PHONY: help venv demo heads-cpu drafter test parity mutants bench lint type imports check clean

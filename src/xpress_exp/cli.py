@@ -67,6 +67,7 @@ class Session:
         self.stages = [stage for stage in STAGES if stage in self.cfgs[0].stages]
         self.is_joint = is_sweep and bool(self.cfgs[0].decode.side_by_side)
         self.visited: set[Path] = set()
+        self.has_failed = False
 
     @property
     def job_stages(self) -> list[str]:
@@ -84,7 +85,7 @@ class Session:
         if self.job_stages:
             _hydra_app(self.job)
         succeeded = self.finish()
-        return 0 if succeeded and not self.failures() else FAILED
+        return FAILED if self.has_failed or self.failures() or not succeeded else 0
 
     def job(self, cfg: DictConfig) -> None:
         """One grid point, called by Hydra. Never raises for a failed stage."""
@@ -98,9 +99,9 @@ class Session:
             return
         self.visited.add(run)
         for stage in stages:
-            failure = attempt(label, stage, lambda stage=stage: JOB_STAGES[stage](cfg))
-            if failure is not None:
-                write_json(RunDir(run).failure_file, failure)
+            call, kept_in = JOB_STAGES[stage], RunDir(run).failure_file
+            if not attempt(label, stage, lambda call=call: call(cfg), kept_in):
+                self.has_failed = True
                 return
 
     def failure_of(self, cfg: DictConfig) -> str | None:
@@ -121,18 +122,26 @@ class Session:
         points, succeeded = unique_points(self.cfgs), True
         trained = [cfg for cfg in points if self.failure_of(cfg) is None]
         if self.is_joint and "eval" in self.stages and trained:
-            succeeded = attempt("[all]", "eval", lambda: _evaluate(trained)) is None
+            succeeded = self._joint("eval", lambda: _evaluate(trained))
         if "report" in self.stages and (self.is_sweep or trained):
             name, failures = str(self.cfgs[0].experiment), self.failures()
-            reported = attempt("[all]", "report", lambda: _report(points, name, failures))
-            succeeded = reported is None and succeeded
+            reported = self._joint("report", lambda: _report(points, name, failures))
+            succeeded = reported and succeeded
         return succeeded
 
+    def _joint(self, stage: str, call: Callable[[], Any]) -> bool:
+        """A stage over all points; what goes wrong there is no run's failure, and kept beside."""
+        cfg = self.cfgs[0]
+        kept_in = Path(cfg.paths.runs) / ".hydra" / f"{cfg.experiment}-{stage}.failure.json"
+        kept_in.unlink(missing_ok=True)
+        return attempt("[all]", stage, call, kept_in)
 
-def attempt(label: str, stage: str, call: Callable[[], Any]) -> dict[str, str] | None:
-    """Run a stage, telling of its start and end; returns what went wrong, or None.
 
-    Errors that the user can mend are told in one line, others with their traceback.
+def attempt(label: str, stage: str, call: Callable[[], Any], kept_in: Path) -> bool:
+    """Run a stage, telling of its start and end; returns whether it succeeded.
+
+    Errors that the user can mend are told in one line, others with their traceback. Stage, reason
+    and traceback of either are kept in the file `kept_in`, which the line names.
     """
     print(f"{label} {stage} ...", flush=True)
     start = time.monotonic()
@@ -142,14 +151,24 @@ def attempt(label: str, stage: str, call: Callable[[], Any]) -> dict[str, str] |
         cause = _cause(error)
         reason = " ".join(f"{cause}".split()) or type(cause).__name__
         trace = "".join(traceback.format_exception(error))
-        if isinstance(cause, USER_ERRORS):
-            print(f"error: {label} {stage}: {reason}", file=sys.stderr, flush=True)
-        else:
-            reason = f"{type(cause).__name__}: {reason}"
-            print(f"{trace}error: {label} {stage}: {reason}", file=sys.stderr, flush=True)
-        return {"stage": stage, "reason": reason, "traceback": trace}
+        is_mendable = isinstance(cause, USER_ERRORS)
+        reason = reason if is_mendable else f"{type(cause).__name__}: {reason}"
+        kept = _keep({"stage": stage, "reason": reason, "traceback": trace}, kept_in)
+        shown = "" if is_mendable and kept else trace
+        where = f" (traceback: {kept_in})" if kept else ""
+        print(f"{shown}error: {label} {stage}: {reason}{where}", file=sys.stderr, flush=True)
+        return False
     print(f"{label} {stage} done in {_duration(time.monotonic() - start)}", flush=True)
-    return None
+    return True
+
+
+def _keep(failure: dict[str, str], path: Path) -> bool:
+    """Whether the failure could be written: a full disk must not hide what went wrong."""
+    try:
+        write_json(path, failure)
+    except OSError:
+        return False
+    return True
 
 
 def _cause(error: BaseException) -> BaseException:

@@ -6,9 +6,10 @@ constraints.txt pins the version.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, MissingConfigException
+from hydra.initialize import get_gh_backup, restore_gh_from_backup
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
@@ -61,11 +63,19 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[list[str], bool, bool]:
     return found.overrides, bool(found.multirun), any(shows)
 
 
-def in_conf() -> Any:
-    """Context in which `compose` and `declared` read the project's conf/."""
-    return initialize_config_dir(
-        str(config_dir()), version_base=VERSION_BASE, job_name="xpress_exp"
-    )
+@contextlib.contextmanager
+def in_conf() -> Iterator[None]:
+    """Context in which `compose` and `declared` read the project's conf/; a Hydra application
+    around it finds its own state again."""
+    outer = get_gh_backup()
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(
+            str(config_dir()), version_base=VERSION_BASE, job_name="xpress_exp"
+        ):
+            yield
+    finally:
+        restore_gh_from_backup(outer)
 
 
 def expand(overrides: Sequence[str], multirun: bool = False) -> tuple[list[Point], bool]:

@@ -112,6 +112,7 @@ RULES: dict[str, Rule] = {
     "head.rank": or_null(integer(1)),
     "head.variant": choice("vanilla", "gated", "rnn"),
     "head.token_init": choice("target", "random"),
+    "head.token_std": or_null(above_zero()),
     "head.gru_hidden_size": integer(1),
     "head.pure_draft_prefix_len": integer(0),
     "head.mix": choice("strict", "inclusive"),

@@ -35,6 +35,8 @@ LOCAL_KEYS = (
     ("objective", "chunk_blocks"),
     ("objective", "backward"),
 )
+# Keys that came later: left at null they are the run that had no such key.
+ADDED_KEYS = (("head", "token_std"),)
 
 
 def plain(cfg: Any) -> Any:
@@ -73,6 +75,9 @@ def science(cfg: DictConfig) -> dict[str, Any]:
         content["files"] = files
     if cfg.head.name == "none":
         content["head"].pop("rank", None)
+    for group, key in ADDED_KEYS:
+        if content[group].get(key, ...) is None:
+            del content[group][key]
     content["seed"] = cfg.seed
     content["trainer"] = {key: cfg.trainer[key] for key in TRAINER_SCIENCE}
     return _canonical(content)

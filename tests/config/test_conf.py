@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 import yaml
+from hydra.core.global_hydra import GlobalHydra
 from hydra.utils import get_object
 
 from xpress_exp.check import refuse_problems
-from xpress_exp.grid import config_dir, declared, expand, in_conf
+from xpress_exp.grid import compose_points, config_dir, declared, expand, in_conf
 from xpress_exp.schema import decode_science, run_name, unique_points
 
 CONF = config_dir()
@@ -159,3 +160,10 @@ def test_conf_is_found_in_a_checkout_and_in_an_installed_package(
         check=True,
     )
     assert yaml.safe_load(done.stdout)["experiment"] == "demo"
+
+
+def test_composing_inside_another_hydra_application_leaves_it_alone() -> None:
+    with in_conf():
+        outer = GlobalHydra.instance().hydra
+        compose_points([])
+        assert GlobalHydra.instance().hydra is outer

@@ -16,11 +16,12 @@ SAME_RUN = [
     "solver.num_iterations=2", "decode.max_new_tokens=9", "decode.num_prompts=5", "stages=[train]",
     "decode.top_k=20", "decode.top_p=0.9",
     "data.features.shard_tokens=99", "data.max_broken_share=0.5", "objective.chunk_blocks=2",
+    "objective.backward=autograd",
     "arm=xpress", "optim.max_grad_norm=1", "drafter.num_unused_slots=0", "export=zlab",
     "export.dtype=bfloat16",
 ]  # fmt: skip
 OTHER_RUN = [
-    "seed=1", "head.rank=32", "head.mix=inclusive", "drafter.num_layers=1", "drafter.init=scratch",
+    "seed=1", "head.rank=32", "head.mix=inclusive", "head.token_std=0.5", "drafter.num_layers=1", "drafter.init=scratch",
     "optim.lr=1e-3", "optim.max_steps=121", "objective.w_consistency=0.2", "data.source.seed=1",
     "data.generation.batch_size=8", "data.max_length=99", "trainer.precision=bf16-mixed",
     "trainer.accumulate_grad_batches=2", "target.dtype=bfloat16", "head=markov",
@@ -65,6 +66,13 @@ def test_same_decoding(override: str) -> None:
 @pytest.mark.parametrize("override", OTHER_DECODING)
 def test_another_decoding(override: str) -> None:
     assert decoding(override) != decoding()
+
+
+def test_an_option_that_came_later_renames_no_run_that_leaves_it_out() -> None:
+    [cfg] = compose_points(["head=markov"])
+    assert cfg.head.token_std is None and "token_std" not in science(cfg)["head"]
+    [cfg] = compose_points(["head=markov", "head.token_std=0.5"])
+    assert science(cfg)["head"]["token_std"] == 0.5
 
 
 def test_a_number_is_the_same_science_however_typed() -> None:

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig
 
+from xpress_exp import cli
+
 Command = Callable[..., int]
 Calls = Any  # conftest.Calls: what the recorded stages were asked to do
 
@@ -93,7 +95,10 @@ def test_one_failed_job_leaves_the_others(
     assert reason == "train: data.max_length=1 is too short"
     told = capsys.readouterr()
     # Points 1 and 2 share the failed run: it is tried once.
-    assert told.err.splitlines() == ["error: [1/4 none] train: data.max_length=1 is too short"]
+    assert told.err.splitlines() == [
+        "error: [1/4 none] train: data.max_length=1 is too short "
+        f"(traceback: runs/{failed}/failure.json)"
+    ]
     content = json.loads((tmp_path / "runs" / failed / "failure.json").read_text())
     assert content["stage"] == "train"
     assert "ValueError" in content["traceback"]
@@ -109,7 +114,9 @@ def test_unexpected_errors_show_their_traceback(
     assert command() == 1
     told = capsys.readouterr().err
     assert "Traceback" in told
-    assert told.splitlines()[-1] == "error: [1/1 xpress] train: ZeroDivisionError: by nought"
+    start, _, file = told.splitlines()[-1].rstrip(")").partition(" (traceback: ")
+    assert start == "error: [1/1 xpress] train: ZeroDivisionError: by nought"
+    assert "ZeroDivisionError: by nought" in json.loads(Path(file).read_text())["traceback"]
     assert calls.evaluated == calls.reported == []
 
 
@@ -120,10 +127,55 @@ def test_report_comes_even_when_everything_failed(command: Command, calls: Calls
     assert len(calls.reported[0][2]) == 2
 
 
-def test_report_comes_when_the_evaluation_failed(command: Command, calls: Calls) -> None:
+def test_report_comes_when_the_evaluation_failed(
+    command: Command, calls: Calls, capsys: pytest.CaptureFixture[str]
+) -> None:
     calls.broken["eval"] = lambda _cfg: ValueError("no prompts")
     assert command("-m", "head=none,markov") == 1
-    assert len(calls.reported) == 1
+    # No run is to blame: the report hears of no failure, and the reason is kept beside the runs.
+    [(_, _, failures)] = calls.reported
+    assert failures == {}
+    kept = Path("runs/.hydra/custom-eval.failure.json")
+    assert capsys.readouterr().err == f"error: [all] eval: no prompts (traceback: {kept})\n"
+    content = json.loads(kept.read_text())
+    assert (content["stage"], content["reason"]) == ("eval", "no prompts")
+    assert "in note" in content["traceback"]
+    calls.broken.clear()
+    assert command("-m", "head=none,markov") == 0
+    assert not kept.exists()
+
+
+def test_a_failed_report_keeps_its_traceback(
+    command: Command,
+    calls: Calls,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_arguments: Any) -> None:
+        raise RuntimeError("no ink")
+
+    monkeypatch.setattr(cli, "_report", fail)
+    assert command("-m", "head=none,markov") == 1
+    kept = Path("runs/.hydra/custom-report.failure.json")
+    assert capsys.readouterr().err.endswith(f"RuntimeError: no ink (traceback: {kept})\n")
+    assert "in fail" in json.loads(kept.read_text())["traceback"]
+
+
+def test_a_failure_that_cannot_be_kept_is_still_told(
+    command: Command,
+    calls: Calls,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*_arguments: Any) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(cli, "write_json", full)
+    calls.broken["train"] = lambda _cfg: ValueError("too short")
+    assert command("stages=[train]") == 1
+    told = capsys.readouterr().err
+    assert "Traceback" in told
+    assert told.splitlines()[-1] == "error: [1/1 xpress] train: too short"
 
 
 @pytest.mark.parametrize(

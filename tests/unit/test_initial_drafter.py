@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,9 @@ import torch
 from omegaconf import DictConfig
 from safetensors.torch import load_file, save_file
 
+import xpress_exp
 from xpress_exp.builders import build_model, build_target
-from xpress_exp.export import Content, target_facts, write_folder
+from xpress_exp.export import Content, check_target, target_facts, write_folder
 from xpress_exp.run_dir import ArtefactError, read_json, sha256_file, write_json
 from xpress_exp.schema import initial_sha256, plain
 
@@ -54,10 +57,21 @@ def test_another_architecture_is_refused_by_key(
 def test_block_size_may_differ_from_the_initial_drafter(
     make_cfg: Callable[..., DictConfig],
     trained: Callable[..., Any],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     run, _ = trained(make_cfg("arm=none"))
     cfg = make_cfg(f"drafter.init={run.path}", "drafter.block_size=8")
-    assert build_model(cfg, build_target(cfg)).slots.num_draft_tokens == 7
+    with caplog.at_level(logging.WARNING):
+        assert build_model(cfg, build_target(cfg)).slots.num_draft_tokens == 7
+    [record] = caplog.records
+    line = record.getMessage()
+    assert line.startswith("drafter.block_size=8, but the drafter of drafter.init=")
+    assert f"{run.path} was trained with 4: " in line and "\n" not in line
+    # The size it was trained at is no news, and neither is training from scratch.
+    caplog.clear()
+    for override in (f"drafter.init={run.path}", "drafter.block_size=8"):
+        build_model(make_cfg(override), build_target(make_cfg()))
+    assert not caplog.records
 
 
 def test_unusable_initial_folders_are_refused(
@@ -168,9 +182,87 @@ def test_a_drafter_of_another_target_is_refused(
     _, model = trained(cfg)
     folder = exported(cfg, model, tmp_path / "a", target="qwen3_8b")
     again = make_cfg(f"drafter.init={folder}")
+    # Its weights are the target's, whatever the option was called.
+    build_model(again, build_target(again))
+    config = read_json(folder / "config.json")
+    del config["xpress_exp"]["target_facts"]["probe"]
+    write_json(folder / "config.json", config)
     with pytest.raises(ValueError, match="trained for target=qwen3_8b, not tiny"):
         build_model(again, build_target(again))
     folder = exported(cfg, model, tmp_path / "b")
     again = make_cfg(f"drafter.init={folder}", "target.seed=1")
     with pytest.raises(ArtefactError, match="its embedding differs"):
         build_model(again, build_target(again))
+
+
+def test_runs_for_one_option_of_the_target_group_are_told_apart(
+    make_cfg: Callable[..., DictConfig], trained: Callable[..., Any]
+) -> None:
+    """As with target=hf: the label is the same and the group leaves the sizes open."""
+    cfg = make_cfg("arm=none")
+    target = build_target(cfg)
+    run, _ = trained(cfg)
+    facts = {**read_json(run.path / "train.done.json")}
+    facts["target_facts"] = asdict(target_facts(target, "tiny"))
+    write_json(run.path / "train.done.json", facts)
+    config = read_json(run.config_file)
+    for size in ("hidden_size", "vocab_size", "num_layers"):
+        config["target"][size] = None
+    write_json(run.config_file, config)
+    build_model(make_cfg(f"drafter.init={run.path}"), target)
+    for change, said in (
+        ("target.seed=1", "its embedding differs"),
+        ("target.vocab_size=132", "vocab_size 128, not 132"),
+        ("target.num_layers=4", "num_layers 3, not 4"),
+    ):
+        other = make_cfg(f"drafter.init={run.path}", change)
+        with pytest.raises(ArtefactError, match=said):
+            build_model(other, build_target(other))
+
+
+def doubts(content: Content, target: Any, caplog: pytest.LogCaptureFixture) -> list[str]:
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        check_target(content, Path("folder"), target)
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_another_chat_template_or_name_is_a_warning(
+    make_cfg: Callable[..., DictConfig], caplog: pytest.LogCaptureFixture
+) -> None:
+    target = build_target(make_cfg())
+    facts = target_facts(target, "hf", "someone/model")
+    content = Content({}, {}, facts)
+    # Its weights are the target's: the name does not matter.
+    assert doubts(content, target, caplog) == []
+    unprobed = replace(content, target=replace(facts, probe=None))
+    [line] = doubts(unprobed, target, caplog)
+    assert "target.name_or_path=someone/model and is used with tiny" in line
+    nameless = replace(content, target=replace(facts, probe=None, name_or_path="tiny"))
+    assert doubts(nameless, target, caplog) == []
+    mended = replace(content, target=replace(facts, chat_template_sha256="0" * 64))
+    [line] = doubts(mended, target, caplog)
+    assert "another chat template (0000000000)" in line
+    untold = replace(content, target=replace(facts, chat_template_sha256=None))
+    assert doubts(untold, target, caplog) == []
+    # A bare model has no tokenizer: its template is unknown, not empty.
+    target.tokenizer = None
+    assert (
+        doubts(replace(content, target=replace(facts, tokenizer_sha256=None)), target, caplog) == []
+    )
+
+
+@pytest.mark.parametrize("arm", ["none", "markov"])
+def test_a_run_keeps_its_reduced_vocabulary(
+    make_cfg: Callable[..., DictConfig], trained: Callable[..., Any], tmp_path: Path, arm: str
+) -> None:
+    ids = list(range(4, 40, 3))
+    write_json(tmp_path / "ids.json", ids)
+    cfg = make_cfg(f"arm={arm}", f"drafter.draft_vocab={tmp_path / 'ids.json'}")
+    run, model = trained(cfg)
+    found = xpress_exp.load(run.path, build_target(cfg)).model
+    assert found.vocab_ids is not None and found.vocab_ids.tolist() == ids
+    assert_equal(found, model.drafter.state_dict())
+    write_json(tmp_path / "ids.json", ids[:-1])
+    with pytest.raises(ArtefactError, match=r"ids\.json has changed since"):
+        xpress_exp.load(run.path, build_target(cfg))

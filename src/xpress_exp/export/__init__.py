@@ -6,7 +6,7 @@ from xpress_exp.export.content import Content, TargetFacts, target_facts
 from xpress_exp.export.layer_ids import convert_layer_ids
 from xpress_exp.export.reading import read_folder
 from xpress_exp.export.skeleton import expected_shapes, make_drafter, make_head
-from xpress_exp.export.weights import read_tensors
+from xpress_exp.export.weights import read_pickle, read_tensors
 from xpress_exp.export.writing import write_folder
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "make_head",
     "model_card",
     "read_folder",
+    "read_pickle",
     "read_tensors",
     "target_facts",
     "write_folder",

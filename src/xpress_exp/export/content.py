@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from xpress_exp.run_dir import ArtefactError
 from xpress_exp.target import TargetModel
 from xpress_exp.types import SlotConvention, SlotMap
 
@@ -64,6 +66,27 @@ class Content:
         return SlotMap(convention, self.drafter["block_size"], self.drafter["num_unused_slots"])
 
 
+def told_facts(stored: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    """Fields of `TargetFacts` as JSON gave them back; raises ArtefactError naming `file` when one
+    that is computed with is none."""
+    known = {item.name for item in fields(TargetFacts)}
+    told = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in stored.items()
+        if key in known and value is not None
+    }
+    if not isinstance(told.get("rope", {}), Mapping):
+        raise ArtefactError(f"{file}: target_facts.rope={told['rope']} must be rope_parameters")
+    probe = told.get("probe")
+    if probe is not None and (
+        not isinstance(probe, tuple)
+        or len(probe) != PROBED_ROWS
+        or not all(isinstance(value, (int, float)) for value in probe)
+    ):
+        raise ArtefactError(f"{file}: target_facts.probe must be {PROBED_ROWS} numbers")
+    return told
+
+
 def target_facts(
     target: TargetModel, name: str | None = None, name_or_path: str | None = None
 ) -> TargetFacts:
@@ -75,9 +98,12 @@ def target_facts(
         vocab_size=target.vocab_size,
         num_layers=target.num_layers,
         architectures=tuple(getattr(target.config, "architectures", None) or ()),
-        rope=dict(target.config.rope_parameters),
+        rope=dict(getattr(target.config, "rope_parameters", None) or {}),
         tokenizer_sha256=tokenizer_sha256(target.tokenizer),
-        chat_template_sha256=target.identity.get("chat_template_sha256"),
+        # Without a tokenizer the template is not known; its hash would be that of no text.
+        chat_template_sha256=(
+            None if target.tokenizer is None else target.identity.get("chat_template_sha256")
+        ),
         probe=embedding_probe(target.embedding),
     )
 

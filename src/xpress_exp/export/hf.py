@@ -6,14 +6,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from xpress_exp.export.content import Content, TargetFacts
+from xpress_exp.export.content import Content, TargetFacts, told_facts
 from xpress_exp.export.layout import Layout, Names
-from xpress_exp.run_dir import ArtefactError
+from xpress_exp.run_dir import ArtefactError, read_json
+from xpress_exp.schema import content_sha256
 
 ARCHITECTURE = "XPressExpDraftModel"
 VOCAB_IDS = "vocab_ids"
+# What the target group of a run may tell.
+GROUP_FACTS = ("name", "name_or_path", "hidden_size", "vocab_size", "num_layers")
 
 
 class _SameNames(dict[str, str]):
@@ -54,13 +58,27 @@ def _extra(content: Content) -> dict[str, Tensor]:
 HF = Layout("hf", _write, _read, _names, _extra, prefix="drafter.")
 
 
-def _read_run(config: Mapping[str, Any], _file: Path) -> Content:
-    group = config.get("target", {})
-    known = {key: group.get(key) for key in ("hidden_size", "vocab_size", "num_layers")}
-    # Head and target are absent where only the drafter is asked for.
+def _read_run(config: Mapping[str, Any], file: Path) -> Content:
+    """Head and target are absent where only the drafter is asked for. Training noted the target it
+    ran with: the group may leave its sizes open, and names no weights."""
+    group, mark = config.get("target", {}), file.parent / "train.done.json"
+    known = {key: group.get(key) for key in GROUP_FACTS if group.get(key) is not None}
+    noted = read_json(mark).get("target_facts", {}) if mark.exists() else {}
+    facts = TargetFacts(**told_facts({**noted, **known}, mark))
     return Content(
-        config["drafter"], config.get("head", {}), TargetFacts(group.get("name"), **known)
+        config["drafter"], config.get("head", {}), facts, vocab_ids=_draft_vocabulary(config, file)
     )
+
+
+def _draft_vocabulary(config: Mapping[str, Any], file: Path) -> Tensor | None:
+    """Ids that a run drafts from; they stay in the file that its configuration names."""
+    path = config["drafter"].get("draft_vocab")
+    if path is None:
+        return None
+    ids = read_json(Path(path))
+    if config.get("files", {}).get("drafter.draft_vocab") != content_sha256(path):
+        raise ArtefactError(f"{path} has changed since {file.parent} was trained; put it back")
+    return torch.tensor(ids)
 
 
 def _refuse_to_write(_content: Content, _dtype: str) -> dict[str, Any]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import fields as dataclass_fields
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from xpress_exp.export.content import Content, TargetFacts
+from xpress_exp.export.content import Content, TargetFacts, told_facts
 from xpress_exp.export.deepspec import DEEPSPEC
 from xpress_exp.export.domino import DOMINO
 from xpress_exp.export.hf import ARCHITECTURE, HF, RUN, VOCAB_IDS
@@ -61,16 +61,19 @@ def read_folder(folder: Path) -> Content:
         raise ArtefactError(f"{file} does not have the hash recorded beside it; restore or retrain")
     config_file = folder / "config.json"
     config = read_json(config_file)
-    layout = layout_of(config, config_file)
     try:
+        layout = layout_of(config, config_file)
         content = _with_record(layout.read(config, config_file), config, config_file)
         if file.suffix == ".pt":
             content, layout, tensors = read_training_pickle(content, file)
         else:
             tensors = read_tensors(file)
         return _with_tensors(content, layout, config, tensors, file)
-    except (KeyError, TypeError) as error:
-        raise ArtefactError(f"{config_file} does not describe a drafter ({error})") from error
+    except (ArtefactError, ValueError):
+        raise
+    except Exception as error:  # a field of another kind, or a size that no layer can have
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ArtefactError(f"{config_file} does not describe a drafter ({reason})") from error
 
 
 def layout_of(config: Mapping[str, Any], file: Path) -> Layout:
@@ -108,27 +111,24 @@ def _with_record(content: Content, config: Mapping[str, Any], file: Path) -> Con
                     f"{file}: {key}={value}, but xpress_exp.{part}.{key}={noted[key]}; one of "
                     "them was changed"
                 )
+    passes = record.get("num_passes")
+    if passes is not None and (type(passes) is not int or passes < 0):
+        raise ArtefactError(f"{file}: xpress_exp.num_passes={passes} must be a whole number >= 0")
     head = dict(content.head)
     if "anchor_prev" in record.get("head", {}):
         head["anchor_prev"] = record["head"]["anchor_prev"]
     return replace(
         content,
         head=head,
-        target=_noted_target(content.target, record),
-        num_passes=content.num_passes or record.get("num_passes"),
+        target=_noted_target(content.target, record, file),
+        num_passes=content.num_passes or passes,
     )
 
 
-def _noted_target(target: TargetFacts, record: Mapping[str, Any]) -> TargetFacts:
+def _noted_target(target: TargetFacts, record: Mapping[str, Any], file: Path) -> TargetFacts:
     """config.json's own words first; the record fills what they leave open."""
-    noted = record.get("target_facts", {})
-    known = {item.name for item in dataclass_fields(TargetFacts)}
-    missing = {
-        key: tuple(value) if isinstance(value, list) else value
-        for key, value in {"name": record.get("target"), **noted}.items()
-        if key in known and not getattr(target, key)
-    }
-    return replace(target, **missing)
+    noted = told_facts({"name": record.get("target"), **record.get("target_facts", {})}, file)
+    return replace(target, **{k: v for k, v in noted.items() if not getattr(target, k)})
 
 
 def _with_tensors(
@@ -143,6 +143,7 @@ def _with_tensors(
         content = take_vocabulary(content, config, tensors, file)
     if layout is HF and VOCAB_IDS in tensors:
         content = replace(content, vocab_ids=tensors.pop(VOCAB_IDS))
+    _check_vocabulary(content, file)
     if layout is DOMINO:
         tensors = {name.removeprefix(OLD_DOMINO_PREFIX): t for name, t in tensors.items()}
     shared = {name: tensors.pop(name) for name in SHARED if name in tensors}
@@ -166,6 +167,20 @@ def _with_tensors(
             )
     moved = {ours: tensors[name] for name, ours in names.items()}
     return replace(content, tensors=moved, shared=shared)
+
+
+def _check_vocabulary(content: Content, file: Path) -> None:
+    """Raise ArtefactError for a reduced vocabulary that lists no ascending ids of the target."""
+    ids, size = content.vocab_ids, content.target.vocab_size
+    if ids is None:
+        return
+    is_list = ids.ndim == 1 and ids.dtype == torch.int64 and len(ids) > 0
+    if not is_list or ids[0] < 0 or not bool((ids.diff() > 0).all()):
+        raise ArtefactError(f"{file}: the draft vocabulary must list distinct ascending token ids")
+    if size is not None and ids[-1] >= size:
+        raise ArtefactError(
+            f"{file}: the draft vocabulary holds id {int(ids[-1])}, but vocab_size is {size}"
+        )
 
 
 def _check_names(found: set[str], wanted: set[str], file: Path) -> None:

@@ -91,7 +91,7 @@ def _head_fields(content: Content) -> dict[str, Any]:
             "confidence_head_with_markov": False,
         }
     if head["name"] == "xpress":
-        passes = content.num_passes or NUM_PASSES
+        passes = NUM_PASSES if content.num_passes is None else content.num_passes
         return {"xpress_rank": head["rank"], "xpress_mlp_ratio": 2, "num_jacobi_passes": passes}
     return {}
 

@@ -45,7 +45,7 @@ def _write(content: Content, dtype: str) -> dict[str, Any]:
         "xpress_rank": content.head["rank"],
         "xpress_mlp_hidden": 2 * content.head["rank"],
         "xpress_block_size": content.drafter["block_size"],
-        "xpress_num_passes": content.num_passes or NUM_PASSES,
+        "xpress_num_passes": NUM_PASSES if content.num_passes is None else content.num_passes,
     }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +60,8 @@ def read_pickle(file: Path) -> dict[str, Any]:
     try:
         with torch.serialization.safe_globals([argparse.Namespace]):
             content = torch.load(file, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
-        reason = str(error).splitlines()[0]
+    except Exception as error:  # damage shows as a KeyError, UnicodeDecodeError or any other
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ArtefactError(
             f"{file} holds more than weights, or is damaged ({reason}); it was not executed"
         ) from error

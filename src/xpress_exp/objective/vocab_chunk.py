@@ -34,14 +34,14 @@ def chunked_loss(
         return loss
 
     if not torch.is_grad_enabled():
-        total = sum(run(hidden[part], part) for part in _slices(len(hidden), chunk_blocks))
+        total = sum(run(hidden[part], part) for part in slices(len(hidden), chunk_blocks))
         assert isinstance(total, Tensor)
         return total, statistics
     total = _ChunkedLoss.apply(run, chunk_blocks, hidden, *needs_grad)
     return total, statistics  # type: ignore[return-value]
 
 
-def _slices(count: int, size: int) -> list[slice]:
+def slices(count: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, count)) for start in range(0, count, size)]
 
 
@@ -59,7 +59,7 @@ class _ChunkedLoss(torch.autograd.Function):
         # Own buffers: autograd may return expanded or shared tensors, which cannot be added to. A
         # term of weight zero still yields a zero gradient: DDP expects one for every parameter.
         parameter_grads = [torch.zeros_like(parameter) for parameter in parameters]
-        for part in _slices(len(hidden), chunk_blocks):
+        for part in slices(len(hidden), chunk_blocks):
             with torch.enable_grad():
                 chunk = hidden[part].detach().requires_grad_(hidden.requires_grad)
                 loss = run(chunk, part)

@@ -11,6 +11,7 @@ from xpress_exp.report import (
     ExpectedPoint,
     collect,
     results_markdown,
+    terminal_recommendation,
     terminal_table,
     write_csv,
     write_figures,
@@ -38,7 +39,8 @@ def report(
     write_csv(folder / "results.csv", rows)
     figures = write_figures(folder, rows)
     write_text(folder / "RESULTS.md", results_markdown(experiment, rows, figures))
-    print(f"{terminal_table(rows)}\n\n{folder}/RESULTS.md")
+    shown = [terminal_table(rows), terminal_recommendation(rows), f"{folder}/RESULTS.md"]
+    print("\n\n".join(part for part in shown if part))
     return folder
 
 

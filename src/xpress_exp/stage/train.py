@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 import lightning
@@ -25,11 +26,13 @@ from xpress_exp.builders import (
     save_model,
 )
 from xpress_exp.data.datamodule import BatchStream, ResponseDataModule
+from xpress_exp.export import target_facts
 from xpress_exp.run_dir import RunDir
 from xpress_exp.schema import run_path, science
 from xpress_exp.stage.prepare import load_prepared
 from xpress_exp.target import TargetModel
 from xpress_exp.train.callback import MetricsFile, ResumeCheckpoint, StepLog, Validation
+from xpress_exp.train.checkpoint_io import PlainCheckpointIO
 from xpress_exp.train.module import CoTrainModule
 from xpress_exp.types import TrainBatch
 
@@ -44,7 +47,7 @@ def train(cfg: DictConfig) -> None:
 
     SIGTERM saves a checkpoint after the current step and exits with status 143; the same command
     goes on from there to the same weights. Raises ArtefactError when the run directory belongs to
-    another configuration, ValueError for unusable settings.
+    another configuration or its checkpoint is damaged, ValueError for unusable settings.
     """
     run = RunDir(run_path(cfg))
     run.claim(science(cfg))
@@ -54,7 +57,12 @@ def train(cfg: DictConfig) -> None:
     lightning.seed_everything(cfg.seed, verbose=False)
     target = build_target(cfg)
     model = build_model(cfg, target)
-    facts: dict[str, Any] = {"optimizer_steps": cfg.optim.max_steps}
+    told = target_facts(target, cfg.target.name, cfg.target.get("name_or_path"))
+    # Of the target: whoever starts from this run's drafter compares them with its own.
+    facts: dict[str, Any] = {
+        "optimizer_steps": cfg.optim.max_steps,
+        "target_facts": asdict(told),
+    }
     if cfg.optim.max_steps > 0:
         if cfg.trainer.num_threads:
             torch.set_num_threads(cfg.trainer.num_threads)
@@ -113,6 +121,7 @@ def _fit(cfg: DictConfig, run: RunDir, target: TargetModel, model: DraftModel) -
             _validation(cfg, metrics, data, prepared.documents),
             ResumeCheckpoint(run, cfg.trainer.checkpoint_every_steps),
         ],
+        plugins=[PlainCheckpointIO()],
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -125,8 +134,7 @@ def _fit(cfg: DictConfig, run: RunDir, target: TargetModel, model: DraftModel) -
         log.info("train: resuming from %s", resume)
     with default_sigterm():
         try:
-            # Our own checkpoint: weights_only would refuse Lightning's loop state.
-            trainer.fit(module, datamodule=data, ckpt_path=resume, weights_only=False)
+            trainer.fit(module, datamodule=data, ckpt_path=resume, weights_only=True)
         except SIGTERMException:
             log.warning("train: SIGTERM; %s saved at step %d", run.name, trainer.global_step)
             sys.exit(143)

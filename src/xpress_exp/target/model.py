@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import hashlib
 import inspect
+import json
+import weakref
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -84,6 +86,8 @@ class TargetModel:
         check_layer_ids(self.layer_ids, self.num_layers)
         self._check_facts(facts or {})
         template = getattr(tokenizer, "chat_template", None) or ""
+        if not isinstance(template, str):  # several templates by name
+            template = json.dumps(template, sort_keys=True)
         self.identity: dict[str, Any] = {
             **identity,
             "chat_template_sha256": hashlib.sha256(template.encode()).hexdigest(),
@@ -92,11 +96,15 @@ class TargetModel:
         self._fast_head: FewRows | None = None
         self._captured: dict[int, Tensor] = {}
         for layer_id in self.layer_ids:
-            self._decoder.layers[layer_id].register_forward_hook(self._capture(layer_id))
+            hook = self._decoder.layers[layer_id].register_forward_hook(self._capture(layer_id))
+            # A model may be wrapped again and again; old wrappers must not go on capturing.
+            weakref.finalize(self, hook.remove)
 
     def _capture(self, layer_id: int) -> Any:
+        captured = self._captured  # not self: the hook must not keep its own wrapper alive
+
         def hook(_module: Any, _inputs: Any, output: Any) -> None:
-            self._captured[layer_id] = output if isinstance(output, Tensor) else output[0]
+            captured[layer_id] = output if isinstance(output, Tensor) else output[0]
 
         return hook
 
@@ -137,6 +145,7 @@ class TargetModel:
         """The same model under other stop tokens."""
         other = copy.copy(self)
         other.stop_token_ids = frozenset(stop_token_ids)
+        other._origin = self  # whose hooks it reads
         return other
 
     @property

@@ -14,7 +14,7 @@ from torch import Tensor
 from xpress_exp.builders import DraftModel
 from xpress_exp.data.anchor import block_targets
 from xpress_exp.data.capture import capture_batch
-from xpress_exp.drafter import block_mask
+from xpress_exp.drafter import block_groups
 from xpress_exp.objective import CoTrainObjective
 from xpress_exp.optim import AdamWCosine
 from xpress_exp.target import TargetModel
@@ -125,7 +125,7 @@ class CoTrainModule(lightning.LightningModule):
     def block_losses(self, batch: TrainBatch, targets: BlockTargets, denominator: Tensor) -> Losses:
         """Forward pass and objective of one micro-batch that has features."""
         assert batch.features is not None
-        mask = block_mask(batch.anchors, batch.document_ids, self.model.slots.block_size)
+        mask = block_groups(batch.anchors, batch.document_ids, self.model.slots.block_size)
         hidden = self.model.drafter(
             batch.features,
             batch.position_ids,

@@ -520,3 +520,60 @@ def test_both_lists_of_a_reduced_vocabulary_must_agree(
     (tmp_path / "provenance.json").unlink()
     damage[1](tmp_path, lambda tensors: tensors["t2d"][6].fill_(True))
     refused(tmp_path, "t2d and d2t list different tokens")
+
+
+@pytest.mark.parametrize(
+    ("ids", "said"),
+    [
+        ([2, 5, 64], "holds id 64, but vocab_size is 64"),
+        ([5, 2, 9], "distinct ascending"),
+        ([-3, 2, 9], "distinct ascending"),
+        ([2, 2, 9], "distinct ascending"),
+        ([2.0, 5.0, 9.0], "distinct ascending"),
+    ],
+)
+def test_a_reduced_vocabulary_lists_ids_of_the_target(
+    target: TinyTarget,
+    make_model: Callable[..., Any],
+    make_content: Callable[..., Any],
+    damage: Any,
+    tmp_path: Path,
+    ids: list[Any],
+    said: str,
+) -> None:
+    """Some of these would be drafted from without an error, as other tokens."""
+    _, edit_tensors = damage
+    model = make_model(target, vocab_ids=torch.tensor([2, 5, 9]), randomize=0.3)
+    write_folder(tmp_path, "hf", make_content(target, model, "none"), "float32", {}, "")
+    (tmp_path / "provenance.json").unlink()
+    xpress_exp.load(tmp_path, target)
+    edit_tensors(tmp_path, lambda t: t.update({"vocab_ids": torch.tensor(ids)}))
+    refused(tmp_path, said)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"architectures": 3},
+        {"dflash_config": [1]},
+        {"dflash_config": {"projector_type": ["domino"]}},
+        {"xpress_exp": {"target_facts": {"probe": [1.0, 2.0]}}},
+        {"xpress_exp": {"target_facts": {"probe": "abc"}}},
+        {"xpress_exp": {"target_facts": {"rope": [1]}}},
+        {"xpress_exp": {"target_facts": {"rope": []}}},
+        {"xpress_exp": {"target_facts": 3}},
+        {"xpress_exp": {"num_passes": "6"}},
+        {"xpress_exp": {"num_passes": -1}},
+        {"num_attention_heads": -1},
+        {"intermediate_size": -1},
+        {"xpress_exp": [1]},
+    ],
+    ids=str,
+)
+def test_fields_of_another_kind_are_one_clear_error(
+    write: Callable[..., Path], damage: Any, target: TinyTarget, change: dict[str, Any]
+) -> None:
+    folder, (edit, _) = write("zlab", keep=False), damage
+    edit(folder, lambda config: config.update(change))
+    with pytest.raises((ArtefactError, ValueError), match=r"^[^\n]*config\.json[^\n]*$"):
+        xpress_exp.load(folder, target)

@@ -66,7 +66,7 @@ def test_markdown_tells_origin_verdict_differences_and_gaps(points: Any) -> None
     text = results_markdown("demo", collect(points, "demo"), ["tau.png"])
     assert "Commit `abc123-dirty`; machine: cpu; 5 to 12 prompts per row." in text
     assert "tau = committed tokens / target verifications" in text
-    assert "speculative decoding beat autoregressive decoding: the fastest variant" in text
+    assert "speculative decoding beat autoregressive decoding: the highest measured" in text
     assert "tau minus tau of `none` [95 %]" in text
     assert "## By domain" in text
     assert "- gru-s0-, heldout, temperature 1: missing" in text
@@ -87,6 +87,18 @@ def test_verdict_is_plain_about_every_outcome(point: Any) -> None:
     unknown = replace(row, speedup_ci_low=math.nan, speedup_ci_high=math.nan, num_prompts=3)
     assert "with 3 prompts (an interval needs 12)" in verdict([unknown])
     assert "no variant has a measured speed" in verdict([replace(row, speedup=math.nan)])
+
+
+def test_the_best_of_several_is_called_chosen(point: Any) -> None:
+    row = collect([point("xpress", 2, temperatures=(0.0,))], "demo")[0]
+    best = replace(row, speedup=1.2, speedup_ci_low=1.1, speedup_ci_high=1.3)
+    equal = replace(row, arm="none", speedup=1.0, speedup_ci_low=0.9, speedup_ci_high=1.1)
+    unmeasured = replace(row, arm="gru", speedup=math.nan)
+    text = verdict([equal, best, unmeasured])
+    assert "1.20 [1.10, 1.30]" in text
+    assert "of 2 variants, chosen on the same prompts: its interval does not cover" in text
+    assert text.endswith("the interval of 1 of 2 variants lies above 1.")
+    assert "chosen" not in verdict([best])
 
 
 def test_nothing_measured_still_makes_a_report(point: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -181,3 +182,30 @@ def test_byte_tokenizer_by_hand() -> None:
     target = tiny_target(vocab_size=14)
     assert target.encode_chat([{"role": "user", "content": "A"}]) == encoded["input_ids"]
     assert target.decode_text([4, 9]) == "4 9"
+
+
+def test_wrapping_a_model_again_leaves_no_hooks_behind() -> None:
+    """A wrapper that is gone captures nothing; its copy under other stop tokens still does."""
+    model = tiny_target()._model
+    hooks = [layer._forward_hooks for layer in model.get_decoder().layers]  # type: ignore
+
+    def held() -> int:
+        gc.collect()
+        return sum(len(each) for each in hooks)
+
+    before = held()
+    for _ in range(3):
+        TargetModel(model, ByteTokenizer(64, 2), "again", (0,), {})
+    assert held() == before
+    copied = TargetModel(model, ByteTokenizer(64, 2), "again", (0,), {}).with_stop_tokens([7])
+    assert held() == before + 1
+    assert copied.forward(torch.tensor([TEXT])).features.shape == (1, len(TEXT), 32)
+
+
+def test_several_chat_templates_are_hashed() -> None:
+    tokenizer: Any = ByteTokenizer(64, 2)
+    tokenizer.chat_template = {"default": "a", "tools": "b"}
+    found = TargetModel(tiny_target()._model, tokenizer, "t", (0,), {}).identity
+    tokenizer.chat_template = {"default": "a", "tools": "c"}
+    other = TargetModel(tiny_target()._model, tokenizer, "t", (0,), {}).identity
+    assert found["chat_template_sha256"] != other["chat_template_sha256"]
