@@ -42,8 +42,8 @@ def one_by_one(
 
 def figures(quick: bool) -> dict[str, Figure]:
     view: World = world()
-    tokens = 12 if quick else 48
-    prompts = view.prompts(BATCH if quick else 2 * BATCH)
+    tokens = 12 if quick else 32
+    prompts = view.prompts(BATCH)
     plain, fast = view.drafter(fast=False), view.drafter(fast=True)
     drafting = Drafting(fast, ParallelSolver(), GreedyVerifier(), 0.0)
     seen: dict[str, list[tuple[int, ...]]] = {}
@@ -76,7 +76,7 @@ def figures(quick: bool) -> dict[str, Figure]:
         "ar1": lambda: keep("ar1", baseline()),
         "ar_batch": lambda: keep("ar_batch", batched(None)),
     }
-    taken = in_turns(works, 1 if quick else 4, warmup=0 if quick else 1)
+    taken = in_turns(works, 1 if quick else 4, warmup=0)
     same = all(tokens == seen["plain1"] for tokens in seen.values())
     note = f"{len(prompts)} prompts, block 8, T=0, tokens {'equal' if same else 'DIFFER'}"
     pairs = {

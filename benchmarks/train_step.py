@@ -117,21 +117,22 @@ def take_turns(
 def compare(tuned: bool, rounds: int) -> dict[str, Figure]:
     """Rates of all kinds, and the ratio of peaks of the first one, xPress at 64 anchors."""
     found: dict[str, Figure] = {}
+    attentions: dict[str, str] = {}
     allocator = "freed memory kept by both" if tuned else "glibc's own settings on both sides"
+    suffix = "" if tuned else "_untuned"
     with ours(tuned) as mine, theirs(tuned) as peer:
+        # Of fresh processes, so that the peaks are those of this one kind of step.
+        first = peer.step(*KINDS[0], "sdpa"), mine.step(*KINDS[0], "fused")
+        peaks = Figure(first[1].peak / first[0].peak, note=_peaks(first, allocator))
+        found["train_peak_over_speculators_xpress_64" + suffix] = peaks
         for model, anchors in KINDS:
-            # The first kind settles the peaks, so its processes are fresh: sdpa comes first.
-            first = peer.step(model, anchors, "sdpa"), mine.step(model, anchors, "fused")
-            attention = better_attention(peer, model, anchors) if tuned else "sdpa"
-            steps = take_turns(mine, peer, model, anchors, attention, rounds)
+            if model not in attentions:
+                attentions[model] = better_attention(peer, model, anchors) if tuned else "sdpa"
+            steps = take_turns(mine, peer, model, anchors, attentions[model], rounds)
             seconds = [[step.seconds for step in side] for side in steps]
-            note = f"{allocator}; theirs with {attention}"
-            key = f"train_rate_over_speculators_{model}_{anchors}" + ("" if tuned else "_untuned")
+            note = f"{allocator}; theirs with {attentions[model]}"
+            key = f"train_rate_over_speculators_{model}_{anchors}{suffix}"
             found[key] = common.ratio(seconds[1], seconds[0], note)
-            if (model, anchors) == KINDS[0]:
-                found["train_peak_over_speculators_xpress_64" + ("" if tuned else "_untuned")] = (
-                    Figure(first[1].peak / first[0].peak, note=_peaks(first, allocator))
-                )
     return found
 
 
@@ -141,7 +142,7 @@ def _peaks(first: tuple[Step, Step], allocator: str) -> str:
 
 
 def figures(quick: bool) -> dict[str, Figure]:
-    found = compare(tuned=True, rounds=1 if quick else 7)
+    found = compare(tuned=True, rounds=1 if quick else 5)
     return found if quick else found | compare(tuned=False, rounds=2)
 
 

@@ -148,11 +148,11 @@ def load(
     resolved; the folder's number of Jacobi passes by default. Raises ArtefactError for a damaged or
     contradictory folder and for another target, ValueError for an unusable one.
     """
-    folder, choice = Path(path), LayoutChoice()
+    folder = Path(path)
     content = read_folder(folder)
     if not content.head:
         raise ValueError(f"{folder} does not tell its head; give drafter.init such a folder")
-    wrapped = _as_target(target, list(content.drafter["target_layer_ids"]))
+    wrapped, choice = _as_target(target, list(content.drafter["target_layer_ids"]))
     model = load_content(content, folder, wrapped)
     wrapped.make_fast(choice)
     model.make_fast(choice)
@@ -165,19 +165,21 @@ def _default_solver(content: Content) -> Solver:
     return JacobiSolver(NUM_PASSES if content.num_passes is None else content.num_passes)
 
 
-def _as_target(target: Any, layer_ids: list[int]) -> TargetModel:
-    """The target with the features that the drafter reads."""
+def _as_target(target: Any, layer_ids: list[int]) -> tuple[TargetModel, LayoutChoice]:
+    """The target with the features that the drafter reads, and where its layouts are kept: a named
+    target has a cache folder, for a model of the caller's they are measured again."""
     if isinstance(target, str):
         [cfg] = compose_points([f"target={target}"])
-        return build_part(cfg.target, layer_ids=layer_ids, cache_dir=cfg.paths.cache)
+        made = build_part(cfg.target, layer_ids=layer_ids, cache_dir=cfg.paths.cache)
+        return made, LayoutChoice(Path(cfg.paths.cache))
     if not isinstance(target, TargetModel):
-        return TargetModel(target, None, type(target).__name__, layer_ids, {})
+        return TargetModel(target, None, type(target).__name__, layer_ids, {}), LayoutChoice()
     if list(target.layer_ids) != layer_ids:
         raise ValueError(
             f"target has layer_ids={list(target.layer_ids)}, but the drafter reads {layer_ids}; "
             f"build the target with layer_ids={layer_ids}"
         )
-    return target
+    return target, LayoutChoice()
 
 
 def _single_prompt(input_ids: Tensor, attention_mask: Tensor | None) -> list[int]:

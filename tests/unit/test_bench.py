@@ -287,3 +287,48 @@ def test_the_demo_speedup_is_the_committed_one(
     (folder / "results.csv").write_text(lines[0] + "\n")
     with pytest.raises(ValueError, match="0 rows of arm=xpress at temperature 0"):
         demo_speedup(folder / "results.csv")
+
+
+def test_the_cost_model_is_exact_where_rounds_cost_what_it_says(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import random
+
+    import cost_model
+
+    from xpress_exp.types import Round, SampleTrace
+
+    def played(which: Any, prompt: int, surcharge: float) -> SampleTrace:
+        """600 rounds: 0.5 ms a pass, 2 ms and 1 ms a token verified, 0.5 ms of the rest."""
+        if isinstance(which, str):
+            return SampleTrace("p", "d", (0,) * 101, (), 4, 1.0, 300.0, (3.0,) * 100, "length")
+        draw = random.Random(f"{which.head} {which.passes} {which.block} {prompt}")
+        draft, head, verify = 0.25 * which.block, 0.5 * which.passes, 3.0 + which.length
+        rounds = []
+        for _ in range(600):
+            # The whole block is drawn, so that a shorter one accepts what the whole one would.
+            hits = [draw.random() < 0.6 for _ in range(which.block - 1)] + [False]
+            accepted = min(hits.index(False), which.length)
+            rounds.append(
+                Round(which.length, accepted, accepted + 1, which.passes, draft, head, verify)
+            )
+        count = 1 + sum(item.committed for item in rounds)
+        spent = len(rounds) * (draft + head + verify + 0.5) * surcharge
+        return SampleTrace("p", "d", (0,) * count, tuple(rounds), 4, 1.0, spent, (), "length")
+
+    def measured(slow: Any = None) -> dict[Any, list[SampleTrace]]:
+        works = [cost_model.PLAIN, *cost_model.CALIBRATION, *cost_model.TESTS, *cost_model.PROFILES]
+        assert len(set(works)) == len(works)
+        return {w: [played(w, p, 2.0 if w == slow else 1.0) for p in range(3)] for w in works}
+
+    found = cost_model.told(measured())
+    assert found["cost_model_error"].value < 1e-9
+    assert found["cost_model_mean_error"].value <= found["cost_model_error"].value
+    assert found["cost_model_choice_over_best"].value == 1.0
+    assert len(capsys.readouterr().out.splitlines()) == 10 == len(cost_model.TESTS)
+    # A test that takes twice as long is noticed: twice the rate is predicted.
+    slow = cost_model.TESTS[4]
+    off = cost_model.told(measured(slow))["cost_model_error"]
+    assert off.value == pytest.approx(1.0)
+    assert str(slow) in off.note
