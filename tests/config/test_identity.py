@@ -21,7 +21,8 @@ SAME_RUN = [
     "export.dtype=bfloat16",
 ]  # fmt: skip
 OTHER_RUN = [
-    "seed=1", "head.rank=32", "head.mix=inclusive", "head.token_std=0.5", "drafter.num_layers=1", "drafter.init=scratch",
+    "seed=1", "head.rank=32", "head.mix=inclusive", "head.token_std=0.5",
+    "drafter.num_layers=1", "drafter.init=scratch",
     "optim.lr=1e-3", "optim.max_steps=121", "objective.w_consistency=0.2", "data.source.seed=1",
     "data.generation.batch_size=8", "data.max_length=99", "trainer.precision=bf16-mixed",
     "trainer.accumulate_grad_batches=2", "target.dtype=bfloat16", "head=markov",
