@@ -85,6 +85,9 @@ class CorrectionHead(nn.Module):
         """Corrected logits base_logits [..., V'] + z [..., r] @ readout.T; the one place of it."""
         if self.readout.shape[1] == 0:
             return base_logits
+        if self._fast_readout and self.readout.dtype == base_logits.dtype:
+            # In place: a second matrix of this size costs as much as the sum.
+            return self._fast_readout[0](z).add_(base_logits)
         if self._fast_readout:
             return base_logits + self._fast_readout[0](z)
         return base_logits + vocab_logits(z, self.readout)

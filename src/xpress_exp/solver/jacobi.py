@@ -82,7 +82,8 @@ class JacobiSolver:
             if self.noise == "fresh":
                 noise = block_noise(block, temperature, generator)
             new = refined_logits(block, head, prepared, tokens, temperature, settled)
-            logits[:, settled:] = new
+            if temperature > 0:  # greedy drafts have no law to keep
+                logits[:, settled:] = new
             draws = None if self.noise == "last" and not final else noise
             refined = tokens.clone()
             refined[:, settled:] = pick(block, new, None if draws is None else draws[:, settled:])
