@@ -31,7 +31,7 @@ parity: $(STAMP) ## values and gradients against published packages; builds .par
 mutants: $(STAMP) ## make one line wrong at a time; the tests must notice (minutes)
 	$(BIN)/python tests/mutant/run.py
 
-bench: $(STAMP) ## every benchmark against its bar; benchmarks/RESULTS.md (under 25 minutes)
+bench: $(STAMP) ## every benchmark against its bar; benchmarks/RESULTS.md (17 minutes)
 	$(BIN)/python benchmarks/bench.py
 
 lint: $(STAMP) ## style and formatting
