@@ -94,6 +94,7 @@ class TargetModel:
         }
         self._fused: FusedDecoder | None = None
         self._fast_head: FewRows | None = None
+        self._origin: TargetModel | None = None
         self._captured: dict[int, Tensor] = {}
         for layer_id in self.layer_ids:
             hook = self._decoder.layers[layer_id].register_forward_hook(self._capture(layer_id))
