@@ -20,8 +20,8 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+from hydra.core.singleton import Singleton
 from hydra.errors import HydraException, MissingConfigException
-from hydra.initialize import get_gh_backup, restore_gh_from_backup
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
@@ -67,15 +67,15 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[list[str], bool, bool]:
 def in_conf() -> Iterator[None]:
     """Context in which `compose` and `declared` read the project's conf/; a Hydra application
     around it finds its own state again."""
-    outer = get_gh_backup()
-    GlobalHydra.instance().clear()
+    outer = Singleton._instances.pop(GlobalHydra, None)
     try:
         with initialize_config_dir(
             str(config_dir()), version_base=VERSION_BASE, job_name="xpress_exp"
         ):
             yield
     finally:
-        restore_gh_from_backup(outer)
+        if outer is not None:
+            Singleton._instances[GlobalHydra] = outer
 
 
 def expand(overrides: Sequence[str], multirun: bool = False) -> tuple[list[Point], bool]:
