@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from xpress_exp.decode.batch import Drafting, Request, decode_batch
 from xpress_exp.decode.loop import decode_autoregressive, decode_speculative
-from xpress_exp.decode.noise import PositionNoise
+from xpress_exp.decode.noise import Draws, PositionNoise
 from xpress_exp.decode.sampling import random_stream
 from xpress_exp.law import ALL_TOKENS, Truncation
 from xpress_exp.solver.contract import Solver
@@ -90,16 +90,14 @@ def measure(
     device = target.device
     coupled = _is_coupled(arms)
 
-    def requests(*key: object, name: str = "") -> list[Request]:
+    def draws(prompt: MeasuredPrompt, first: object, last: Sequence[object]) -> Draws:
+        if coupled:
+            return PositionNoise(device, target.vocab_size, COUPLED, prompt.id, temperature)
+        return random_stream(device, first, prompt.id, temperature, *last)
+
+    def requests(first: object, *last: object) -> list[Request]:
         return [
-            Request(
-                prompt.ids,
-                PositionNoise(device, target.vocab_size, COUPLED, prompt.id, temperature)
-                if coupled
-                else random_stream(device, *key, prompt.id, temperature, *([name] if name else [])),
-                prompt.id,
-                prompt.domain,
-            )
+            Request(prompt.ids, draws(prompt, first, last), prompt.id, prompt.domain)
             for prompt in prompts
         ]
 
@@ -112,7 +110,7 @@ def measure(
             baseline = _decode(target, None, requests(BASELINE), limits)
             continue
         arm = arms[which - 1]
-        traces = _decode(target, arm, requests(arm.seed, name=arm.name), limits)
+        traces = _decode(target, arm, requests(arm.seed, arm.name), limits)
         decoded[arm.name] = (place, traces)
     return [
         Measurement(alone, {name: (place, own[k]) for name, (place, own) in decoded.items()})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -60,14 +59,14 @@ class CompiledSolver:
         )
         # Copies: the graph writes its next results into the same memory.
         law = None if logits is None else logits.clone()
-        passes = self.inner.num_iterations if isinstance(self.inner, JacobiSolver) else None
-        drafted = block.slots.num_draft_tokens
-        passes = drafted if passes is None else passes
+        passes = block.slots.num_draft_tokens
+        if isinstance(self.inner, JacobiSolver):
+            passes = self.inner.num_iterations
         return Proposal(tokens.clone(), law, block.vocab_ids, passes)
 
     def _graph(self, like: BlockState, head: CorrectionHead, temperature: float) -> Any:
-        inner, still = self.inner, replace(like)
-        slots, vocab_ids, truncation = still.slots, still.vocab_ids, still.truncation
+        inner = self.inner
+        slots, vocab_ids, truncation = like.slots, like.vocab_ids, like.truncation
 
         def run(
             base: Tensor, hidden: Tensor, anchor: Tensor, previous: Tensor, noise: Tensor | None

@@ -64,7 +64,7 @@ class FusedDecoder:
     def __init__(self, decoder: Any, config: Any, choice: LayoutChoice) -> None:
         reason = unfit(config)
         if reason:
-            raise ValueError(f"target.decoder=fused does not fit {reason}; use transformers")
+            raise ValueError(f"decode.kernels=fast does not fit {reason}; use decode.kernels=plain")
         self.num_kv_heads: int = config.num_key_value_heads
         self.num_heads: int = config.num_attention_heads
         self.head_dim: int = decoder.layers[0].self_attn.head_dim
